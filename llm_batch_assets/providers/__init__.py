@@ -1,0 +1,1 @@
+"""Providers: one module per SDK behind ``providers.base.BatchProvider``."""
