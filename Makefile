@@ -1,0 +1,55 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo dev test soak lint clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INPUTS := pyproject.toml constraints.txt
+ARGS ?=
+
+# Every start of a Dagster process costs three times as much without .pyc files.
+export PYTHONDONTWRITEBYTECODE :=
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 14
+	@echo '  ARGS="--records all --seed 7" (demo, dev) or ARGS="-k name" (test) is handed on.'
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@echo "Making $(VENV) with $(PYTHON)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.made $(INPUTS)
+	@echo "Installing what the demo needs (about a minute the first time)" >&2
+	@$(PIP) install -c constraints.txt -e ".[webserver]"
+	@$(BIN)/python -m compileall -q llm_batch_assets || true
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo $(INPUTS)
+	@echo "Installing what the tests need" >&2
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.demo ## One dataset from source to published, offline, in about two minutes
+	@$(BIN)/llm-batch-assets demo $(ARGS)
+
+dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C
+	@$(BIN)/llm-batch-assets demo --dev $(ARGS)
+
+test: $(VENV)/.dev ## Everything that must hold: imports' layers, then the tests
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pytest -n 2 -m "not soak" $(ARGS)
+
+soak: $(VENV)/.dev ## The long suites
+	@$(BIN)/pytest -m soak $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy and the import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+clean: ## Remove what was made here (the ledger in .llm_batch stays)
+	@rm -rf $(VENV) .dagster .pytest_cache .ruff_cache .mypy_cache .hypothesis

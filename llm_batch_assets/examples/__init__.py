@@ -1,0 +1,1 @@
+"""Example workloads on real input that every machine with Python already has."""
