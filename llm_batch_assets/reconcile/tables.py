@@ -1,0 +1,133 @@
+"""The shapes of evidence tables and how they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from llm_batch_assets.artifacts import ArtifactStore, ArtifactWriter
+from llm_batch_assets.errors import ArtifactError
+
+_TEXT, _I32, _I64 = pa.string(), pa.int32(), pa.int64()
+
+EVIDENCE_SCHEMA = pa.schema(
+    [
+        ("record_id", _TEXT),
+        ("business_key", _TEXT),
+        ("wire_id", _TEXT),
+        ("cls", _TEXT),
+        ("reason", _TEXT),
+        ("rule", _TEXT),
+        ("attempt", _I32),
+        ("shard", _I32),
+        ("epoch", _I32),
+        ("submission_key", _TEXT),
+        ("provider_batch_id", _TEXT),
+        ("file", _TEXT),
+        ("line", _I64),
+        ("offset", _I64),
+        ("length", _I64),
+        ("error_type", _TEXT),
+        ("error_code", _TEXT),
+        ("http_status", _I32),
+        ("stop_reason", _TEXT),
+        ("input_tokens", _I64),
+        ("cached_input_tokens", _I64),
+        ("cache_write_tokens", _I64),
+        ("output_tokens", _I64),
+        ("reasoning_tokens", _I64),
+        ("served_model", _TEXT),
+        ("provider_request_id", _TEXT),
+        ("answer_digest", _TEXT),
+        ("unqualified", pa.bool_()),
+        ("hold", _TEXT),
+        ("charged", pa.bool_()),
+    ]
+)
+"""One row per manifest id of a shard, in the order of the request file."""
+
+ANSWERS_SCHEMA = pa.schema([("record_id", _TEXT), ("answer", pa.large_string())])
+"""The exact text of every accepted answer of a shard, in the same order."""
+
+ANOMALY_SCHEMA = pa.schema(
+    [
+        ("file", _TEXT),
+        ("name", _TEXT),
+        ("line", _I64),
+        ("offset", _I64),
+        ("length", _I64),
+        ("kind", _TEXT),
+        ("reason", _TEXT),
+        ("id", _TEXT),
+        ("resolution", _TEXT),
+    ]
+)
+"""Rows that are no record's answer, each with what became of it."""
+
+_UNIQUE = {"record_id", "wire_id", "business_key", "answer", "answer_digest", "provider_request_id"}
+
+
+@contextmanager
+def parquet_writer(writer: ArtifactWriter, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Write row groups into an object of the store with bounded memory."""
+    sink = pa.PythonFile(_Sink(writer), mode="w")
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        # A dictionary of values that never repeat costs time and gives nothing.
+        use_dictionary=[name for name in schema.names if name not in _UNIQUE],
+        write_statistics=False,
+    ) as parquet:
+        yield parquet
+
+
+def put_table(store: ArtifactStore, table: pa.Table) -> str:
+    """Store a table as Parquet (zstd); gives the object's digest."""
+    writer = store.writer()
+    with writer, parquet_writer(writer, table.schema) as parquet:
+        parquet.write_table(table)
+    return writer.digest
+
+
+def read_table(
+    store: ArtifactStore, object_digest: str, columns: list[str] | None = None
+) -> pa.Table:
+    """A table from the store, verified.
+
+    Raises:
+        ArtifactError: for an object that is absent, damaged or no Parquet file.
+    """
+    with store.fetch(object_digest) as path:
+        try:
+            return pq.read_table(path, columns=columns, memory_map=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtifactError(f"The object {object_digest} is no table: {error}.") from None
+
+
+class _Sink:
+    """What pyarrow asks of a file, on top of an object writer."""
+
+    closed = False
+
+    def __init__(self, writer: ArtifactWriter) -> None:
+        self._writer = writer
+
+    def write(self, data: Any) -> int:
+        chunk = bytes(data)
+        self._writer.write(chunk)
+        return len(chunk)
+
+    def tell(self) -> int:
+        return self._writer.bytes
+
+    def flush(self) -> None:
+        """Nothing to do: the store syncs once, at the end."""
+
+    def close(self) -> None:
+        """The store's writer is closed by its owner."""
