@@ -1,0 +1,1 @@
+"""The demo: a simulator, Dagster's processes and the example workload, taken to closure."""
