@@ -1,0 +1,1 @@
+"""The wire: one pure, SDK-free package per provider."""

@@ -1,0 +1,1 @@
+"""The wire of Bedrock: request lines out, result rows and status in."""
