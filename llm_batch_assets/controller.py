@@ -1,0 +1,309 @@
+"""Due work, as data, from frozen ledger rows and a clock. Pure: no I/O, no provider, no Dagster."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
+from llm_batch_assets.ledger.states import COLLECTABLE, LIVE, POLLED, SENDABLE
+from llm_batch_assets.ledger.views import RevisionView, Snapshot
+from llm_batch_assets.settings import Settings
+
+WorkKind = Literal["submit", "look", "poll", "collect", "account", "publish"]
+
+MAX_POLL_SECONDS = 600.0
+FIRST_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One due thing.
+
+    Attributes:
+        work_id: stable for the same need: two workers that plan it name it alike.
+        key: submission_key, account digest or revision id as text, by kind.
+        due_at: microseconds UTC.
+    """
+
+    kind: WorkKind
+    work_id: str
+    key: str
+    tenant_id: str
+    workload: str
+    dataset: str
+    revision: int
+    attempt: int | None
+    shard_key: str | None
+    revision_id: int
+    job_key: str | None
+    due_at: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something that is not due: why, and until when (microseconds) or what releases it."""
+
+    dataset: str
+    shard_key: str | None
+    why: str
+    until: int | None = None
+    release: str | None = None
+
+
+def due(snapshot: Snapshot, settings: Settings) -> list[Work]:
+    """Everything that can be done now, the most urgent first.
+
+    What can be lost comes first (results that may expire), what costs money comes last.
+    """
+    work = [item for view in snapshot.revisions for item in _of_revision(view, snapshot, settings)]
+    work += _looks(snapshot, settings)
+    order = {"collect": 0, "poll": 1, "look": 2, "publish": 3, "account": 4, "submit": 5}
+    return sorted(work, key=lambda item: (order[item.kind], item.due_at))
+
+
+def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
+    """Everything that is open and not due now, with its reason."""
+    result = []
+    doing = {item.shard_key for item in due(snapshot, settings) if item.shard_key}
+    for view in snapshot.revisions:
+        closed_gate = gate(view.row, snapshot)
+        if closed_gate is not None:
+            result.append(closed_gate)
+        for shard in view.in_flight:
+            if shard.shard_key not in doing:
+                result.append(_why(view.row, shard, settings))
+    return result
+
+
+def next_due(snapshot: Snapshot, settings: Settings) -> int | None:
+    """When (microseconds) something becomes due by the clock alone, or None."""
+    times = [item.until for item in waiting(snapshot, settings) if item.until is not None]
+    for view in snapshot.revisions:
+        if view.row.closed_at is None:
+            times += [at for at in deadlines(view) if at > snapshot.now]
+    return min(times, default=None)
+
+
+def gate(revision: RevisionRow, snapshot: Snapshot) -> Waiting | None:
+    """The gate of a whole revision that keeps its submissions back, if one is closed."""
+    if revision.hold is not None:
+        return Waiting(
+            revision.dataset, None, f"on hold: {revision.hold}", release=revision.hold_release
+        )
+    if revision.cancel_requested_at is not None:
+        return Waiting(revision.dataset, None, f"cancelled: {revision.cancel_reason}")
+    if revision.superseded_at is not None:
+        return Waiting(revision.dataset, None, "superseded")
+    running = snapshot.running.get((revision.tenant_id, revision.workload), 0)
+    if revision.started_at is None and running >= revision.open_datasets:
+        return Waiting(
+            revision.dataset,
+            None,
+            f"{running} datasets are in progress, limits.open_datasets is {revision.open_datasets}",
+            release="It opens when one of them closes.",
+        )
+    return None
+
+
+def deadlines(view: RevisionView) -> list[int]:
+    """When (microseconds) the clock alone changes what an accounting says."""
+    row = view.row
+    return [row.created_at + row.close_by, *(s.state_at + row.hold_deadline for s in _ended(view))]
+
+
+def overdue(view: RevisionView, now: int) -> frozenset[tuple[int, int]]:
+    """Shards (attempt, ordinal) whose holds have waited past their deadline."""
+    limit = view.row.hold_deadline
+    return frozenset((s.attempt, s.ordinal) for s in _ended(view) if s.state_at + limit <= now)
+
+
+def close_by_passed(view: RevisionView, now: int) -> bool:
+    """Whether nothing of this revision is sent again because its time is over."""
+    return now >= view.row.created_at + view.row.close_by
+
+
+def _ended(view: RevisionView) -> list[SubmissionRow]:
+    return [s for s in view.shards if s.state in {"ACCOUNTED", "RESULTS_GONE"}]
+
+
+def basis(view: RevisionView, now: int) -> str:
+    """Digest of everything that an accounting of this revision rests on."""
+    parts = [
+        f"{s.attempt}/{s.ordinal}/{s.epoch}/{s.closure_digest or s.state}" for s in _ended(view)
+    ]
+    parts.append(f"jobs={len(view.jobs)} overdue={sorted(overdue(view, now))}")
+    parts.append(f"close_by={close_by_passed(view, now)}")
+    parts.append(f"cancel={view.row.cancel_requested_at is not None}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def may_cut(view: RevisionView, now: int) -> bool:
+    """Whether the next attempt may be cut: nothing in flight, or the oldest has waited enough."""
+    if view.row.cancel_requested_at is not None or view.row.superseded_at is not None:
+        return False
+    if not view.in_flight:
+        return True
+    accounted = [s.state_at for s in view.shards if s.state == "ACCOUNTED"]
+    return bool(accounted) and now >= min(accounted) + view.row.cut_after
+
+
+def _of_revision(view: RevisionView, snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
+    revision, now = view.row, snapshot.now
+    open_gate = gate(revision, snapshot) is None
+    for shard in view.shards:
+        if shard.state in COLLECTABLE:
+            if shard.due_at <= now:
+                yield _shard_work("collect", shard, shard.due_at)
+        elif shard.state in POLLED:
+            at = poll_due(shard, settings)
+            if at <= now:
+                yield _shard_work("poll", shard, at)
+        elif shard.state in SENDABLE and open_gate and shard.hold is None and shard.due_at <= now:
+            yield _shard_work("submit", shard, shard.due_at)
+    if revision.closed_at is None:
+        if account_due(view, now):
+            yield _revision_work("account", view, basis(view, now)[:16], now)
+    elif (
+        revision.closure_digest is not None
+        and revision.published_closure != revision.closure_digest
+        and revision.withheld_closure != revision.closure_digest
+        and revision.cancel_requested_at is None
+    ):
+        yield _revision_work("publish", view, revision.closure_digest[:16], revision.closed_at)
+
+
+def account_due(view: RevisionView, now: int) -> bool:
+    """Whether nothing is in flight (or enough was waited) and the evidence asks for something.
+
+    Either it was never accounted, or its accounting asks for an attempt that is not cut yet.
+    """
+    revision = view.row
+    if view.in_flight and not may_cut(view, now) and revision.cancel_requested_at is None:
+        return False
+    if revision.settlement_basis != basis(view, now):
+        return True
+    return cut_due(view, now)
+
+
+def cut_due(view: RevisionView, now: int) -> bool:
+    """Whether the latest accounting asks for an attempt that nobody has cut from it yet."""
+    wanted = bool(view.row.retry_wanted)
+    return wanted and may_cut(view, now) and view.jobs[-1].basis != view.row.settlement_basis
+
+
+def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
+    """One look per account, for all of its submissions that wait."""
+    first: dict[str, tuple[int, SubmissionRow]] = {}
+    for view in snapshot.revisions:
+        for shard in view.shards:
+            if shard.state not in {"SUBMITTING", "UNCERTAIN"} or shard.account is None:
+                continue
+            at = look_due(shard, snapshot.last_look.get(shard.account), settings)
+            known = first.get(shard.account)
+            if known is None or at < known[0]:
+                first[shard.account] = (at, shard)
+    for account, (at, shard) in first.items():
+        if at <= snapshot.now:
+            yield Work(
+                "look",
+                f"look:{account}:{at}",
+                account,
+                shard.tenant_id,
+                shard.workload,
+                shard.dataset,
+                shard.revision,
+                shard.attempt,
+                None,
+                shard.revision_id,
+                None,
+                at,
+            )
+
+
+def look_due(shard: SubmissionRow, last_look: int | None, settings: Settings) -> int:
+    """When the next look for a submission starts.
+
+    The first one right after the deadline (it may find the batch), then the two that can prove
+    absence, each a settle interval after what it has to follow.
+    """
+    assert shard.post_deadline is not None
+    settle = int(settings.settle_interval * 1_000_000)
+    early = shard.post_deadline + 1
+    if last_look is None or last_look < early:
+        return early
+    if shard.first_look_at is None:
+        at = shard.post_deadline + settle
+    else:
+        at = max(shard.first_look_at, shard.input_deleted_at or 0) + settle
+    # A look that proved nothing is not repeated at once.
+    return at if last_look < at else last_look + settle
+
+
+def poll_due(shard: SubmissionRow, settings: Settings) -> int:
+    """When a bound batch is looked at again; failed looks back off up to ten minutes."""
+    if shard.polled_at is None:
+        wait = min(FIRST_POLL_SECONDS, settings.poll_interval)
+        return (shard.bound_at or shard.state_at) + int(wait * 1_000_000)
+    wait = settings.poll_interval * 2 ** min(shard.poll_faults, 8)
+    wait = min(wait, max(MAX_POLL_SECONDS, settings.poll_interval))
+    return shard.polled_at + int(wait * 1_000_000)
+
+
+def _why(revision: RevisionRow, shard: SubmissionRow, settings: Settings) -> Waiting:
+    name = shard.shard_key
+    if shard.hold is not None:
+        return Waiting(revision.dataset, name, f"hold: {shard.hold}", release=shard.hold_release)
+    if shard.state in POLLED:
+        progress = "?" if shard.total is None else f"{shard.done or 0}/{shard.total}"
+        return Waiting(
+            revision.dataset, name, f"{shard.state} {progress}", until=poll_due(shard, settings)
+        )
+    if shard.state in LIVE:
+        deadline = shard.post_deadline or shard.state_at
+        return Waiting(revision.dataset, name, f"{shard.state}: a look decides", until=deadline)
+    return Waiting(revision.dataset, name, shard.state, until=shard.due_at)
+
+
+def _shard_work(kind: WorkKind, shard: SubmissionRow, at: int) -> Work:
+    return Work(
+        kind,
+        f"{kind}:{shard.submission_key}",
+        shard.submission_key,
+        shard.tenant_id,
+        shard.workload,
+        shard.dataset,
+        shard.revision,
+        shard.attempt,
+        shard.shard_key,
+        shard.revision_id,
+        shard.job_key,
+        at,
+        shard.bytes,
+    )
+
+
+def _revision_work(kind: WorkKind, view: RevisionView, state: str, at: int) -> Work:
+    revision = view.row
+    return Work(
+        kind,
+        f"{kind}:{revision.id}:{state}",
+        str(revision.id),
+        revision.tenant_id,
+        revision.workload,
+        revision.dataset,
+        revision.revision,
+        view.attempt,
+        None,
+        revision.id,
+        view.jobs[-1].job_key,
+        at,
+    )
+
+
+def of_kind(work: Iterable[Work], *kinds: WorkKind) -> list[Work]:
+    """The part of a plan that one caller does."""
+    return [item for item in work if item.kind in kinds]

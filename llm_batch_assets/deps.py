@@ -1,0 +1,44 @@
+"""What an engine works with, passed in: nothing here is global."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from llm_batch_assets.artifacts import ArtifactStore
+from llm_batch_assets.ledger import Ledger
+from llm_batch_assets.ledger.worker import Worker
+from llm_batch_assets.providers.base import BatchProvider
+from llm_batch_assets.settings import Settings
+from llm_batch_assets.types import NO_EFFECTS, Effects
+
+
+class Progress(Protocol):
+    """Told what is being done; the default says nothing."""
+
+    def __call__(self, what: str, detail: str) -> None:
+        """``what`` is a kind of work, ``detail`` a shard or dataset."""
+
+
+def silent(what: str, detail: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Deps:
+    """Ledger, store, providers, timing and the worker's own names.
+
+    Attributes:
+        provider: gives the account of a provider by its name; opened at first use.
+    """
+
+    ledger: Ledger
+    store: ArtifactStore
+    provider: Callable[[str], BatchProvider]
+    settings: Settings
+    worker: Worker
+    effects: Effects = NO_EFFECTS
+    progress: Progress = silent
+    rng: Random = field(default_factory=Random)

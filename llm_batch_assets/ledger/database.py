@@ -1,0 +1,248 @@
+"""Connections, transactions and the one clock of the ledger (SQLite or PostgreSQL)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from llm_batch_assets.errors import InputError, SchemaMismatch, WrongStore
+from llm_batch_assets.ledger import schema
+from llm_batch_assets.types import NO_EFFECTS, Clock, Effects
+
+PG_SCHEMA = "llm_batch"
+VERSION_TABLE = "llm_batch_alembic_version"
+SCHEMA_MAJOR = 1
+
+
+def utc_now() -> datetime:
+    """The machine's clock, aware and in UTC."""
+    return datetime.now(UTC)
+
+
+def to_micros(at: datetime | None) -> int | None:
+    """An aware datetime as microseconds since the epoch, exactly."""
+    if at is None:
+        return None
+    delta = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def normal_url(url: str) -> URL:
+    """A database URL with the driver named: ``postgresql://`` alone means psycopg2 here.
+
+    SQLAlchemy 2.1 reads a bare ``postgresql://`` as psycopg 3, which dagster-postgres lacks.
+
+    Raises:
+        InputError: for another kind of database.
+    """
+    parsed = make_url(url)
+    if parsed.drivername in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg2")
+    if parsed.drivername == "sqlite" and parsed.database:
+        # An absolute path once, so that a later change of folder opens the same file.
+        return parsed.set(database=str(Path(parsed.database).absolute()))
+    if parsed.get_backend_name() in {"sqlite", "postgresql"}:
+        return parsed
+    raise InputError(f"A ledger lives on sqlite:/// or postgresql://, not {parsed.drivername}://.")
+
+
+def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def _connect(dbapi: Any, _record: Any) -> None:
+        dbapi.isolation_level = None  # the driver's own BEGIN would come too late
+        cursor = dbapi.cursor()
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "busy_timeout=30000",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+        # SQLite's own clock has milliseconds; ours is injected, so tests move it.
+        dbapi.create_function("llm_batch_now", 0, lambda: to_micros(clock()))
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("llm_batch_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_postgres(engine: Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def _connect(dbapi: Any, _record: Any) -> None:
+        cursor = dbapi.cursor()
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute("SET TIME ZONE 'UTC'")
+        cursor.execute(f"SET search_path = {PG_SCHEMA}")
+        dbapi.commit()
+        cursor.close()
+
+
+class Ledger:
+    """The database in which every decision and every fact of this deployment is a row.
+
+    Attributes:
+        deployment: names this ledger in every key that leaves it.
+        effects: called before and after every commit, by name.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        deployment: str,
+        clock: Clock = utc_now,
+        effects: Effects = NO_EFFECTS,
+    ) -> None:
+        parsed = normal_url(url)
+        self.deployment = deployment
+        self.effects = effects
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.engine = sa.create_engine(parsed, pool_pre_ping=not self.is_sqlite)
+        self._url = parsed
+        if self.is_sqlite:
+            _prepare_sqlite(self.engine, clock)
+        else:
+            _prepare_postgres(self.engine)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view; nothing is written."""
+        connection = self.engine.connect()
+        if not self.is_sqlite:
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection:
+            yield connection
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[Connection]:
+        """One transaction named by what it does; its commit is an effect boundary.
+
+        No network call and no object write happens inside.
+        """
+        connection = self.engine.connect().execution_options(llm_batch_write=True)
+        with connection:
+            yield connection
+            self.effects.at(f"commit.{name}", "before")
+            connection.commit()
+        self.effects.at(f"commit.{name}", "after")
+
+    def now(self, connection: Connection) -> int:
+        """The ledger's clock in microseconds UTC: the database's, not this machine's."""
+        if self.is_sqlite:
+            text = "SELECT llm_batch_now()"
+        else:
+            text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        return int(connection.exec_driver_sql(text).scalar_one())
+
+    def time(self) -> int:
+        """``now`` in a transaction of its own."""
+        with self.read() as connection:
+            return self.now(connection)
+
+    def upgrade(self) -> None:
+        """Create the ledger or bring it to this program's schema. Safe to run concurrently."""
+        from alembic import command
+
+        if self.is_sqlite and self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        with self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection.exec_driver_sql("SELECT pg_advisory_lock(7201914)")
+                connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {PG_SCHEMA}")
+                connection.commit()
+            try:
+                command.upgrade(_alembic_config(connection), "head")
+                connection.commit()
+            finally:
+                if not self.is_sqlite:
+                    connection.exec_driver_sql("SELECT pg_advisory_unlock(7201914)")
+                    connection.commit()
+        self._bind_meta("schema_major", str(SCHEMA_MAJOR))
+        self._bind_meta("deployment", self.deployment)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse a ledger of another deployment or of a newer major schema.
+
+        Raises:
+            SchemaMismatch: the ledger is newer than this program, another deployment's, or
+                was never migrated.
+        """
+        try:
+            with self.read() as connection:
+                rows = connection.execute(sa.select(schema.meta.c.key, schema.meta.c.value))
+                facts = {row.key: row.value for row in rows}
+        except sa.exc.DBAPIError as error:
+            raise SchemaMismatch(
+                "The ledger has no tables.", remedy="Run `llm-batch-assets ledger upgrade`."
+            ) from error
+        if int(facts.get("schema_major", "0")) > SCHEMA_MAJOR:
+            raise SchemaMismatch(
+                f"The ledger's schema {facts['schema_major']} is newer than this program's "
+                f"{SCHEMA_MAJOR}.",
+                remedy="Upgrade llm_batch_assets on this machine.",
+            )
+        if facts.get("deployment") != self.deployment:
+            raise SchemaMismatch(
+                f"The ledger belongs to deployment {facts.get('deployment')!r}, "
+                f"not {self.deployment!r}.",
+                remedy="Point LLM_BATCH_HOME or LLM_BATCH_DEPLOYMENT at the right one.",
+            )
+
+    def bind_store(self, store_id: str) -> None:
+        """Record the artifact store at first use; refuse another one later.
+
+        Raises:
+            WrongStore: the ledger's objects are in another store.
+        """
+        bound = self._bind_meta("store_id", store_id)
+        if bound != store_id:
+            raise WrongStore(
+                f"The ledger's objects are in store {bound}, this worker sees {store_id}.",
+                remedy="Point LLM_BATCH_ARTIFACTS_URL at the store that the ledger was made with.",
+            )
+
+    def _bind_meta(self, key: str, value: str) -> str:
+        known = sa.select(schema.meta.c.value).where(schema.meta.c.key == key)
+        with self.read() as connection:
+            found = connection.execute(known).scalar()
+        if found is not None:
+            return str(found)
+        with self.write("bind_meta") as connection:
+            insert_first(connection, schema.meta, {"key": key, "value": value})
+            return str(connection.execute(known).scalar_one())
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self.engine.dispose()
+
+
+def insert_first(connection: Connection, table: sa.Table, row: dict[str, Any]) -> bool:
+    """Insert a row unless one of its unique keys exists: the first writer wins.
+
+    Returns:
+        True when this call wrote it.
+    """
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
+    result = connection.execute(insert(table).values(**row).on_conflict_do_nothing())
+    return result.rowcount == 1
+
+
+def _alembic_config(connection: Connection) -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    return config

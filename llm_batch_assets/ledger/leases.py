@@ -1,0 +1,151 @@
+"""Leases on targets, with fencing tokens that only grow.
+
+A lease says who works on a target now; its token is checked in the ``WHERE`` of every decision,
+so that a worker that was paused past its lease changes nothing. Facts are never fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from llm_batch_assets.errors import LeaseLost, NotReady
+from llm_batch_assets.ledger.database import Ledger, insert_first
+from llm_batch_assets.ledger.schema import leases
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Proof that a holder may decide about a target until ``expires_at`` (microseconds)."""
+
+    target: str
+    token: int
+    holder: str
+    expires_at: int
+
+
+def acquire(ledger: Ledger, target: str, holder: str, ttl: float) -> Lease | None:
+    """Take a lease that is free, expired or already this holder's; the token grows each time.
+
+    Args:
+        ledger: the ledger.
+        target: ``submission:<key>``, ``revision:<id>`` or ``account:<digest>``.
+        holder: names the worker; a restarted worker with the same name takes over at once.
+        ttl: seconds.
+
+    Returns:
+        The lease, or None while another holder has it.
+    """
+    with ledger.write("lease") as connection:
+        now = ledger.now(connection)
+        expires = now + int(ttl * 1_000_000)
+        insert_first(
+            connection, leases, {"target": target, "token": 0, "holder": "", "expires_at": 0}
+        )
+        free = sa.or_(leases.c.expires_at <= now, leases.c.holder == holder)
+        result = connection.execute(
+            sa.update(leases)
+            .where(leases.c.target == target, free)
+            .values(token=leases.c.token + 1, holder=holder, expires_at=expires)
+        )
+        if result.rowcount != 1:
+            return None
+        token = connection.execute(
+            sa.select(leases.c.token).where(leases.c.target == target)
+        ).scalar_one()
+    return Lease(target, int(token), holder, expires)
+
+
+def renew(ledger: Ledger, lease: Lease, ttl: float) -> Lease:
+    """Extend a lease that is still ours, expired or not.
+
+    Raises:
+        LeaseLost: another holder has taken the target.
+    """
+    with ledger.write("lease_renew") as connection:
+        expires = ledger.now(connection) + int(ttl * 1_000_000)
+        result = connection.execute(
+            sa.update(leases)
+            .where(leases.c.target == lease.target, leases.c.token == lease.token)
+            .values(expires_at=expires)
+        )
+        if result.rowcount != 1:
+            raise LeaseLost(f"The lease on {lease.target} was taken by another worker.")
+    return Lease(lease.target, lease.token, lease.holder, expires)
+
+
+def still_held(ledger: Ledger, lease: Lease) -> int:
+    """Read the lease again, as just before the first byte of a create.
+
+    Returns:
+        Microseconds until it expires.
+
+    Raises:
+        LeaseLost: it has expired or was taken.
+    """
+    with ledger.read() as connection:
+        now = ledger.now(connection)
+        row = connection.execute(
+            sa.select(leases.c.token, leases.c.expires_at).where(leases.c.target == lease.target)
+        ).one_or_none()
+    if row is None or row.token != lease.token or row.expires_at <= now:
+        raise LeaseLost(f"The lease on {lease.target} has expired or was taken.")
+    return int(row.expires_at - now)
+
+
+def release(ledger: Ledger, lease: Lease) -> None:
+    """Give the target back. The token stays, so that it can only grow."""
+    with ledger.write("lease_release") as connection:
+        connection.execute(
+            sa.update(leases)
+            .where(leases.c.target == lease.target, leases.c.token == lease.token)
+            .values(expires_at=0, holder="")
+        )
+
+
+def release_holder(ledger: Ledger, holder: str) -> int:
+    """Give back everything one dead worker held; returns how many leases that were."""
+    with ledger.write("lease_release_holder") as connection:
+        result = connection.execute(
+            sa.update(leases).where(leases.c.holder == holder).values(expires_at=0, holder="")
+        )
+    return int(result.rowcount)
+
+
+def holders(ledger: Ledger) -> list[str]:
+    """Every holder that has a lease which is not given back."""
+    with ledger.read() as connection:
+        query = sa.select(leases.c.holder).where(leases.c.holder != "").distinct()
+        return [str(row.holder) for row in connection.execute(query)]
+
+
+@contextmanager
+def held(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease]:
+    """Hold a target for a block; release it even when the block raises.
+
+    Raises:
+        NotReady: another worker has it.
+    """
+    lease = acquire(ledger, target, holder, ttl)
+    if lease is None:
+        raise NotReady(f"Another worker is at {target}.", remedy="It is released when it ends.")
+    try:
+        yield lease
+    finally:
+        release(ledger, lease)
+
+
+def fenced(connection: Connection, ledger: Ledger, lease: Lease) -> sa.ColumnElement[bool]:
+    """The condition that a decision carries in its own ``WHERE``."""
+    now = ledger.now(connection)
+    return sa.exists(
+        sa.select(leases.c.target).where(
+            leases.c.target == lease.target,
+            leases.c.token == lease.token,
+            leases.c.expires_at > now,
+        )
+    )

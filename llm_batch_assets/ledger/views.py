@@ -1,0 +1,210 @@
+"""What people, sensors and the controller read: one consistent snapshot at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger.database import Ledger
+from llm_batch_assets.ledger.freezing import find_revision, jobs_of
+from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow, as_row
+from llm_batch_assets.ledger.states import COLLECTABLE, ENDED, LIVE
+from llm_batch_assets.ledger.submissions import joined
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionView:
+    """A revision with its jobs and the newest epoch of each shard, in (attempt, ordinal) order."""
+
+    row: RevisionRow
+    jobs: tuple[JobRow, ...]
+    shards: tuple[SubmissionRow, ...]
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt."""
+        return self.jobs[-1].attempt
+
+    @property
+    def in_flight(self) -> tuple[SubmissionRow, ...]:
+        """Shards whose records are not in evidence yet."""
+        return tuple(s for s in self.shards if s.state not in ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Frozen rows and the instant (microseconds UTC) at which they were read."""
+
+    now: int
+    revisions: tuple[RevisionView, ...]
+    running: dict[tuple[str, str], int]
+    """(tenant, workload) -> datasets that have claimed something and are not closed."""
+    last_look: dict[str, int]
+    """account -> when its newest walk over the list started."""
+
+
+def snapshot(
+    ledger: Ledger, *, workload: str | None = None, dataset: str | None = None
+) -> Snapshot:
+    """Every revision that can still need something, oldest first."""
+    r = schema.revisions
+    open_still = sa.and_(
+        r.c.superseded_at.is_(None),
+        sa.or_(
+            r.c.closed_at.is_(None),
+            sa.and_(
+                r.c.cancel_requested_at.is_(None),
+                sa.func.coalesce(r.c.published_closure, "") != r.c.closure_digest,
+                sa.func.coalesce(r.c.withheld_closure, "") != r.c.closure_digest,
+            ),
+        ),
+    )
+    with ledger.read() as connection:
+        now = ledger.now(connection)
+        query = sa.select(r).where(sa.or_(open_still, _has_paid_work())).order_by(r.c.id)
+        if workload is not None:
+            query = query.where(r.c.workload == workload)
+        if dataset is not None:
+            query = query.where(r.c.dataset == dataset)
+        rows = [as_row(RevisionRow, row) for row in connection.execute(query)]
+        views = tuple(_view(connection, row) for row in rows)
+        running = connection.execute(
+            sa.select(r.c.tenant_id, r.c.workload, sa.func.count())
+            .where(
+                r.c.started_at.is_not(None),
+                r.c.closed_at.is_(None),
+                r.c.superseded_at.is_(None),
+            )
+            .group_by(r.c.tenant_id, r.c.workload)
+        )
+        counts = {(tenant, name): int(count) for tenant, name, count in running}
+        looks = connection.execute(
+            sa.select(schema.looks.c.account, sa.func.max(schema.looks.c.started_at)).group_by(
+                schema.looks.c.account
+            )
+        )
+        last_look = {account: int(at) for account, at in looks}
+    return Snapshot(now, views, counts, last_look)
+
+
+def _has_paid_work() -> sa.ColumnElement[bool]:
+    """A batch exists or may exist: it is collected whatever became of its revision."""
+    s, h, j, r = schema.submissions, schema.shards, schema.jobs, schema.revisions
+    return sa.exists(
+        sa.select(s.c.id)
+        .join(h, h.c.id == s.c.shard_id)
+        .join(j, j.c.id == h.c.job_id)
+        .where(j.c.revision_id == r.c.id, s.c.state.in_(sorted(LIVE | COLLECTABLE)))
+    )
+
+
+def revision_view(
+    ledger: Ledger, tenant_id: str, workload: str, dataset: str, revision: int | None = None
+) -> RevisionView | None:
+    """One dataset's newest (or named) revision with its jobs and shards."""
+    with ledger.read() as connection:
+        row = find_revision(connection, tenant_id, workload, dataset, revision)
+        return None if row is None else _view(connection, row)
+
+
+def view_by_id(ledger: Ledger, revision_id: int) -> RevisionView:
+    """A revision by the ledger's own number."""
+    with ledger.read() as connection:
+        row = connection.execute(
+            sa.select(schema.revisions).where(schema.revisions.c.id == revision_id)
+        ).one()
+        return _view(connection, as_row(RevisionRow, row))
+
+
+def _view(connection: Connection, revision: RevisionRow) -> RevisionView:
+    rows = connection.execute(
+        joined()
+        .where(schema.revisions.c.id == revision.id)
+        .order_by(schema.jobs.c.attempt, schema.shards.c.ordinal, schema.submissions.c.epoch)
+    )
+    newest: dict[int, SubmissionRow] = {}
+    for row in rows:
+        newest[row.shard_id] = as_row(SubmissionRow, row)
+    return RevisionView(revision, tuple(jobs_of(connection, revision.id)), tuple(newest.values()))
+
+
+def shard_keys(ledger: Ledger, workload: str) -> list[str]:
+    """Every shard key of a workload, oldest first: the shard partitions that Dagster shows."""
+    h, j, r = schema.shards, schema.jobs, schema.revisions
+    with ledger.read() as connection:
+        rows = connection.execute(
+            sa.select(h.c.shard_key)
+            .join(j, j.c.id == h.c.job_id)
+            .join(r, r.c.id == j.c.revision_id)
+            .where(r.c.workload == workload)
+            .order_by(h.c.id)
+        )
+        return [row.shard_key for row in rows]
+
+
+def raw_files_of(ledger: Ledger, submission_id: int) -> list[sa.Row]:
+    """The whole raw files of a submission, oldest download first."""
+    f = schema.raw_files
+    with ledger.read() as connection:
+        return list(
+            connection.execute(
+                sa.select(f)
+                .where(f.c.submission_id == submission_id)
+                .order_by(f.c.download, f.c.id)
+            )
+        )
+
+
+def transitions_of(ledger: Ledger, submission_id: int) -> list[sa.Row]:
+    """What happened to a submission, in order."""
+    t = schema.transitions
+    with ledger.read() as connection:
+        return list(
+            connection.execute(
+                sa.select(t).where(t.c.submission_id == submission_id).order_by(t.c.id)
+            )
+        )
+
+
+def waiting_by_account(ledger: Ledger) -> dict[tuple[str, str], list[SubmissionRow]]:
+    """Submissions that wait for a look, by (provider, account)."""
+    s = schema.submissions
+    with ledger.read() as connection:
+        rows = [
+            as_row(SubmissionRow, row)
+            for row in connection.execute(
+                joined().where(s.c.state.in_(("SUBMITTING", "UNCERTAIN"))).order_by(s.c.id)
+            )
+        ]
+    groups: dict[tuple[str, str], list[SubmissionRow]] = defaultdict(list)
+    for row in rows:
+        if row.account is not None:
+            groups[row.provider, row.account].append(row)
+    return dict(groups)
+
+
+def epochs_of(ledger: Ledger, shard_id: int) -> list[SubmissionRow]:
+    """Every epoch of one shard, oldest first."""
+    s = schema.submissions
+    with ledger.read() as connection:
+        rows = connection.execute(joined().where(s.c.shard_id == shard_id).order_by(s.c.epoch))
+        return [as_row(SubmissionRow, row) for row in rows]
+
+
+def counts(ledger: Ledger, revision_id: int) -> dict[str, int]:
+    """How many distinct batches and creates a revision has used, duplicates included."""
+    s, h, j, p = schema.submissions, schema.shards, schema.jobs, schema.provider_batches
+    with ledger.read() as connection:
+        batches = connection.execute(
+            sa.select(sa.func.count(sa.distinct(p.c.batch_id)))
+            .select_from(p)
+            .join(s, s.c.submission_key == p.c.submission_key)
+            .join(h, h.c.id == s.c.shard_id)
+            .join(j, j.c.id == h.c.job_id)
+            .where(j.c.revision_id == revision_id)
+        ).scalar_one()
+    return {"provider_batches": int(batches)}

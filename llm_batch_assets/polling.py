@@ -1,0 +1,101 @@
+"""Status of many submissions at little cost. A failed look changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm_batch_assets.deps import Deps
+from llm_batch_assets.errors import LeaseLost, NotReady, ProviderError, TransitionRefused
+from llm_batch_assets.ledger import submissions as rows
+from llm_batch_assets.ledger.database import to_micros
+from llm_batch_assets.ledger.leases import held
+from llm_batch_assets.ledger.rows import SubmissionRow
+from llm_batch_assets.ledger.states import POLLED
+from llm_batch_assets.types import TERMINAL_STATUSES, BatchView
+
+OUTCOMES = {"done": "completed", "cancelled": "cancelled", "expired": "expired"}
+
+UNREADY_POLLS = 20
+"""A batch that has ended without naming a result file is asked this often before its counts and
+its silence are taken as the answer (field notes B32 and B33: files appear late)."""
+
+
+def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
+    """Look once at a bound batch and take the arc that its status names, if any.
+
+    Returns:
+        The row as it is afterwards; unchanged when the look failed.
+    """
+    provider = deps.provider(row.provider)
+    if row.batch_id is None or row.state not in POLLED:
+        return row
+    if row.account is not None and row.account != provider.account():
+        rows.note(
+            deps.ledger,
+            row,
+            polled_at=deps.ledger.time(),
+            poll_faults=row.poll_faults + 1,
+            last_error="made with another credential: only that one can see the batch",
+        )
+        return row
+    try:
+        view = provider.get(row.batch_id)
+    except ProviderError as error:
+        rows.note(
+            deps.ledger,
+            row,
+            polled_at=deps.ledger.time(),
+            poll_faults=row.poll_faults + 1,
+            last_error=str(error)[:500],
+        )
+        return row
+    return observe(row, view, deps)
+
+
+def observe(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
+    """Write what a look said: counts as they are, and a transition where there is one."""
+    unready = view.status in TERMINAL_STATUSES and not view.results_ready
+    faults = row.poll_faults + 1 if unready else 0
+    values: dict[str, Any] = {
+        "polled_at": deps.ledger.time(),
+        "poll_faults": faults,
+        "total": view.counts.total,
+        "done": view.counts.completed,
+        "failed": view.counts.failed,
+        "last_error": None,
+    }
+    to = target_state(row.state, view, ready=not unready or faults >= UNREADY_POLLS)
+    if to is None:
+        rows.note(deps.ledger, row, raw_status=view.raw_status, **values)
+        with deps.ledger.read() as connection:
+            return rows.load(connection, row.submission_key)
+    if to in {"RESULTS_AVAILABLE", "PROVIDER_FAILED"}:
+        values["outcome"] = OUTCOMES.get(view.status, "failed")
+        values["due_at"] = values["polled_at"]
+        values["tries"] = 0
+    try:
+        with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
+            return rows.transition(
+                deps.ledger,
+                row,
+                to,
+                lease=lease,
+                worker=deps.worker,
+                reason=f"polled: {view.raw_status}",
+                raw_status=view.raw_status,
+                provider_created_at=to_micros(view.created_at) or row.provider_created_at,
+                **values,
+            )
+    except (NotReady, LeaseLost, TransitionRefused):
+        return row  # another worker looks at the same moment: its word is as good
+
+
+def target_state(state: str, view: BatchView, *, ready: bool) -> str | None:
+    """The state that a look leads to, or None to stay. Only known terminal words end a batch."""
+    if view.status == "failed":
+        return "PROVIDER_FAILED"
+    if view.status in OUTCOMES:
+        return "RESULTS_AVAILABLE" if ready else None
+    if view.status in {"running", "stopping"} and state == "SUBMITTED":
+        return "RUNNING"
+    return None
