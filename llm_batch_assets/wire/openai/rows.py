@@ -1,0 +1,368 @@
+"""OpenAI result lines: responses, chat completions, completions, embeddings, moderations.
+
+Shapes from providers.md 1.5 (openai SDK 3.57, openai-openapi 2.3.0); Azure and vLLM write the same
+envelope, vLLM with an ``error`` beside a null body (field report B88). Which file a row is in proves
+nothing: status, code and body decide (B87).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llm_batch_assets.wire.classes import (
+    ACCEPTED,
+    EMPTY,
+    HELD,
+    MALFORMED,
+    PERMANENT,
+    REFUSAL,
+    SEVERAL,
+    TRANSIENT,
+    UNKNOWN_ERROR,
+    UNKNOWN_STOP,
+    WRONG_KIND,
+    Rule,
+    http_rule,
+    status_of,
+    table,
+)
+from llm_batch_assets.wire.embedding import ordered_vectors
+from llm_batch_assets.wire.shapes import NO_USAGE, Asked, Row, Usage, short
+from llm_batch_assets.wire.strict import int64_of, map_of, raw_at, text_of
+
+CODES = table(
+    "openai.code",
+    (
+        # Never executed: the error file's own codes (response is null).
+        ("batch_expired", "expired", "batch_expired"),
+        ("batch_cancelled", "cancelled", "batch_cancelled"),
+        ("request_timeout", TRANSIENT, "timeout"),
+        # The account, whatever the status: 429 insufficient_quota is no rate limit (B98).
+        ("insufficient_quota", HELD, "billing"),
+        ("billing_hard_limit_reached", HELD, "billing"),
+        ("billing_limit_user_error", HELD, "billing"),
+        ("billing_not_active", HELD, "billing"),
+        ("quota_exceeded", HELD, "billing"),
+        ("invalid_api_key", HELD, "account"),
+        ("account_deactivated", HELD, "account"),
+        ("permission_denied", HELD, "account"),
+        ("insufficient_permissions", HELD, "account"),
+        ("invalid_organization", HELD, "account"),
+        ("unsupported_country_region_territory", HELD, "account"),
+        # Policy, whatever the status (B91).
+        ("content_filter", PERMANENT, "content_filter"),
+        ("content_policy_violation", PERMANENT, "content_filter"),
+        ("ResponsibleAIPolicyViolation", PERMANENT, "content_filter"),
+        ("moderation_blocked", PERMANENT, "content_filter"),
+        ("cyber_policy_violation", PERMANENT, "content_filter"),
+    ),
+)
+"""Codes that decide before the status does."""
+
+KINDS = table(
+    "openai.type",
+    (
+        ("server_error", TRANSIENT, "server_error"),
+        ("internal_error", TRANSIENT, "server_error"),
+        ("internal_server_error", TRANSIENT, "server_error"),
+        ("InternalServerError", TRANSIENT, "server_error"),
+        ("api_error", TRANSIENT, "server_error"),
+        ("rate_limit_exceeded", TRANSIENT, "rate_limit"),
+        ("rate_limit_error", TRANSIENT, "rate_limit"),
+        ("tokens", TRANSIENT, "rate_limit"),
+        ("requests", TRANSIENT, "rate_limit"),
+        ("timeout", TRANSIENT, "timeout"),
+        ("overloaded", TRANSIENT, "overloaded"),
+        ("overloaded_error", TRANSIENT, "overloaded"),
+        ("service_unavailable", TRANSIENT, "unavailable"),
+        ("engine_overloaded", TRANSIENT, "overloaded"),
+        ("conflict", TRANSIENT, "conflict"),
+        ("vector_store_timeout", TRANSIENT, "timeout"),
+        ("authentication_error", HELD, "account"),
+        ("permission_error", HELD, "account"),
+        ("billing_error", HELD, "billing"),
+        ("invalid_request", PERMANENT, "invalid_request"),
+        ("invalid_request_error", PERMANENT, "invalid_request"),
+        ("BadRequestError", PERMANENT, "invalid_request"),
+        ("invalid_prompt", PERMANENT, "invalid_request"),
+        ("invalid_value", PERMANENT, "invalid_request"),
+        ("invalid_type", PERMANENT, "invalid_request"),
+        ("invalid_image", PERMANENT, "invalid_request"),
+        ("invalid_image_format", PERMANENT, "invalid_request"),
+        ("invalid_base64_image", PERMANENT, "invalid_request"),
+        ("invalid_image_url", PERMANENT, "invalid_request"),
+        ("image_too_large", PERMANENT, "invalid_request"),
+        ("image_too_small", PERMANENT, "invalid_request"),
+        ("image_parse_error", PERMANENT, "invalid_request"),
+        ("image_content_policy_violation", PERMANENT, "content_filter"),
+        ("invalid_image_mode", PERMANENT, "invalid_request"),
+        ("image_file_too_large", PERMANENT, "invalid_request"),
+        ("unsupported_image_media_type", PERMANENT, "invalid_request"),
+        ("empty_image_file", PERMANENT, "invalid_request"),
+        ("failed_to_download_image", PERMANENT, "invalid_request"),
+        ("image_file_not_found", PERMANENT, "invalid_request"),
+        ("unsupported_parameter", PERMANENT, "invalid_request"),
+        ("unsupported_value", PERMANENT, "invalid_request"),
+        ("missing_required_parameter", PERMANENT, "invalid_request"),
+        ("string_above_max_length", PERMANENT, "request_too_large"),
+        ("context_length_exceeded", PERMANENT, "request_too_large"),
+        ("request_too_large", PERMANENT, "request_too_large"),
+        ("model_not_found", PERMANENT, "not_found"),
+        ("not_found", PERMANENT, "not_found"),
+        ("not_found_error", PERMANENT, "not_found"),
+        ("NotFoundError", PERMANENT, "not_found"),
+    ),
+)
+"""Codes and types that decide where there is no HTTP error status (response null, 200 with error)."""
+
+STOPS = table(
+    "openai.stop",
+    (
+        ("stop", "succeeded", "accepted"),
+        ("completed", "succeeded", "accepted"),
+        ("length", "unqualified", "cut"),
+        ("max_output_tokens", "unqualified", "cut"),
+        ("max_tokens", "unqualified", "cut"),
+        ("content_filter", PERMANENT, "content_filter"),
+        ("tool_calls", "unqualified", "tool_call"),
+        ("function_call", "unqualified", "tool_call"),
+        ("incomplete", "unqualified", "incomplete"),
+        ("in_progress", "unqualified", "incomplete"),
+        ("queued", "unqualified", "incomplete"),
+        ("cancelled", "unqualified", "response_cancelled"),
+    ),
+)
+"""finish_reason (chat, completions), status or incomplete_details.reason (responses)."""
+
+OK = STOPS["stop"]
+TOOL_STOPS = frozenset({"stop", "tool_calls", "function_call"})
+"""With a forced function chat answers ``stop``, with a free one ``tool_calls``."""
+
+
+def row_id(line: Mapping[str, Any]) -> Any:
+    """The line's ``custom_id``, of whatever type."""
+    return line.get("custom_id")
+
+
+def error_rule(code: Any, kind: Any, status: int | None) -> Rule:
+    """The rule for an error: decisive codes, then the status, then code and type by name."""
+    for name in (code, kind):
+        if isinstance(name, str) and name in CODES:
+            return CODES[name]
+    # vLLM writes the HTTP status as the code.
+    number = status if status is not None and not 200 <= status < 300 else status_of(code)
+    if number is not None and not 200 <= number < 300:
+        return http_rule(number)
+    for name in (code, kind):
+        if isinstance(name, str) and name in KINDS:
+            return KINDS[name]
+    return UNKNOWN_ERROR
+
+
+def _failed(error: Any, status: int | None, request_id: str | None, **seen: Any) -> Row:
+    body = map_of(error)
+    code, kind = body.get("code"), body.get("type")
+    inner = map_of(body.get("innererror")).get("code")
+    rule = error_rule(code, kind, status)
+    if isinstance(inner, str) and inner in CODES:
+        rule = CODES[inner]
+    return Row(
+        rule,
+        None,
+        status,
+        short(kind),
+        short(code),
+        request_id=request_id,
+        **seen,
+    )
+
+
+def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
+    """Read one line. Total: any mapping gives a row."""
+    response = line.get("response")
+    error = line.get("error")
+    if type(response) is not dict:
+        if error is None or error == "" or error == {}:
+            return Row(MALFORMED)
+        return _failed(error, None, None)
+    request_id = short(response.get("request_id"))
+    status = status_of(response.get("status_code"))
+    body = response.get("body")
+    if status is None or not 200 <= status < 300:
+        if status is None and not error:
+            return Row(MALFORMED, request_id=request_id)
+        return _failed(map_of(body).get("error") or error or body, status, request_id)
+    if error is not None and error != "" and error != {}:
+        return _failed(error, status, request_id)
+    if type(body) is not dict or type(response["status_code"]) is not int:
+        return Row(MALFORMED, http_status=status, request_id=request_id)
+    return _body(body, raw, asked, status, request_id)
+
+
+def _body(
+    body: dict[str, Any], raw: bytes, asked: Asked, status: int, request_id: str | None
+) -> Row:
+    model = short(body.get("model"))
+    usage = usage_of(body.get("usage"))
+    seen: dict[str, Any] = {"served_model": model, "usage": usage}
+    # A failed response carries its own error beside its status; elsewhere an error under HTTP 200
+    # is the whole body (case 011).
+    if body.get("error"):
+        return _failed(body["error"], status, request_id, stop_reason=short(body.get("status")), **seen)
+    embedding = False
+    if "output" in body:
+        rule, stop, answer = _response(body, asked)
+    elif "choices" in body:
+        rule, stop, answer = _choices(body["choices"], asked)
+    elif "data" in body:
+        stop, embedding = None, True
+        answer = ordered_vectors(body["data"], raw, ("response", "body", "data"))
+        rule = MALFORMED if answer is None else ACCEPTED
+        if asked.answer not in ("auto", "embedding"):
+            rule = WRONG_KIND
+    elif "results" in body:
+        stop = None
+        piece = raw_at(raw, "response", "body", "results")
+        answer = piece.decode("utf-8", "surrogatepass") if piece else None
+        rule = ACCEPTED if answer else MALFORMED
+    else:
+        rule, stop, answer = MALFORMED, None, None
+    if rule is ACCEPTED and asked.answer == "embedding" and not embedding:
+        rule = WRONG_KIND
+    return Row(
+        rule, answer, status, None, None, stop, model, request_id, usage, embedding
+    )
+
+
+def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
+    """(rule, stop reason, answer) of chat completions and completions."""
+    if type(choices) is not list or not choices or type(choices[0]) is not dict:
+        return MALFORMED, None, None
+    choice = choices[0]
+    stop = choice.get("finish_reason")
+    message = choice.get("message")
+    if type(message) is not dict:
+        message = {"content": choice.get("text")}
+    if message.get("refusal"):
+        return REFUSAL, short(stop), None
+    rule = STOPS.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
+    if asked.answer == "tool":
+        if stop in TOOL_STOPS:
+            rule = OK
+        calls = message.get("tool_calls")
+        if calls is None and type(message.get("function_call")) is dict:
+            calls = [{"function": message["function_call"]}]
+        answer, count = None, 0
+        if type(calls) is list:
+            count = len(calls)
+            if count == 1:
+                answer = map_of(map_of(calls[0]).get("function")).get("arguments")
+    else:
+        count, answer = 1, _text(message.get("content"), "text")
+    if rule is not OK:
+        return rule, short(stop), None
+    if len(choices) != 1 or count > 1:
+        return SEVERAL, stop, None
+    if type(answer) is not str or not answer:
+        return EMPTY, stop, None
+    return ACCEPTED, stop, answer
+
+
+def _text(content: Any, part_type: str) -> str | None:
+    """The text of a message: a string, or the text parts joined (several are one answer)."""
+    if type(content) is str:
+        return content
+    if type(content) is not list:
+        return None
+    texts = [
+        part.get("text")
+        for part in content
+        if type(part) is dict and part.get("type") in (part_type, "text", "output_text")
+    ]
+    if not texts or not all(type(text) is str for text in texts):
+        return None
+    return "".join(texts)
+
+
+def _response(body: dict[str, Any], asked: Asked) -> tuple[Rule, str | None, str | None]:
+    """(rule, stop reason, answer) of the responses endpoint: the body has its own status."""
+    stop = body.get("status")
+    if stop == "incomplete":
+        stop = map_of(body.get("incomplete_details")).get("reason") or stop
+        # Whatever cut it, ``incomplete`` is no answer.
+        rule = STOPS.get(stop, STOPS["incomplete"]) if isinstance(stop, str) else UNKNOWN_STOP
+        if rule.cls == "succeeded":
+            rule = STOPS["incomplete"]
+        return rule, short(stop), None
+    if stop == "failed":
+        return UNKNOWN_ERROR, "failed", None
+    output = body["output"]
+    if type(output) is not list:
+        return MALFORMED, short(stop), None
+    texts: list[str] = []
+    calls: list[Any] = []
+    whole = True
+    for item in output:
+        if type(item) is not dict:
+            return MALFORMED, short(stop), None
+        kind = item.get("type")
+        if kind == "message":
+            if item.get("status") not in (None, "completed"):
+                whole = False
+            content = item.get("content")
+            if type(content) is not list:
+                return MALFORMED, short(stop), None
+            for part in content:
+                part_type = part.get("type") if type(part) is dict else None
+                if part_type == "output_text":
+                    text = part.get("text")
+                    if type(text) is not str:
+                        return MALFORMED, short(stop), None
+                    texts.append(text)
+                elif part_type == "refusal":
+                    return REFUSAL, short(stop), None
+        elif kind == "function_call":
+            calls.append(item.get("arguments"))
+    if stop != "completed":
+        known = STOPS.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
+        return (UNKNOWN_STOP if known.cls == "succeeded" else known), short(stop), None
+    if not whole:
+        return STOPS["incomplete"], stop, None
+    if asked.answer == "tool":
+        if len(calls) > 1:
+            return SEVERAL, stop, None
+        answer = calls[0] if calls else None
+    else:
+        # Several message items are one answer: the first may be a cut fragment (B97), so the whole
+        # text must qualify.
+        answer = texts[0] if len(texts) == 1 else "".join(texts)
+    if type(answer) is not str or not answer:
+        return EMPTY, stop, None
+    return ACCEPTED, stop, answer
+
+
+def usage_of(usage: Any) -> Usage:
+    """Tokens of chat (prompt_/completion_) and responses (input_/output_); absent is unknown."""
+    if type(usage) is not dict:
+        return NO_USAGE
+    if "input_tokens" in usage or "output_tokens" in usage:
+        names = ("input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details")
+    else:
+        names = (
+            "prompt_tokens",
+            "prompt_tokens_details",
+            "completion_tokens",
+            "completion_tokens_details",
+        )
+    into, out = map_of(usage.get(names[1])), map_of(usage.get(names[3]))
+    return Usage(
+        int64_of(usage.get(names[0])),
+        int64_of(into.get("cached_tokens")),
+        int64_of(into.get("cache_write_tokens")),
+        int64_of(usage.get(names[2])),
+        int64_of(out.get("reasoning_tokens")),
+    )
+
+
+__all__ = ["CODES", "KINDS", "STOPS", "error_rule", "read", "row_id", "text_of", "usage_of"]
