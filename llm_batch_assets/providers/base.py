@@ -38,6 +38,8 @@ class Body:
     etag: str | None = None
     accepts_ranges: bool = False
     offset: int = 0
+    marks_end: bool = False
+    """True where the transfer marks its own end (chunked), so that an early end raises."""
 
 
 class BatchProvider(Protocol):
@@ -59,7 +61,7 @@ class BatchProvider(Protocol):
         """Send a request file. ``timeout`` is a hard wall-clock limit in seconds."""
 
     def create(self, request: CreateRequest, path: Path, *, timeout: float) -> BatchView:
-        """Create one batch with one POST; ``path`` is the request file for providers without upload.
+        """Create one batch with one POST; ``path`` is the request file where there is no upload.
 
         ``timeout`` is a hard wall-clock limit after which the socket is closed.
         """
