@@ -54,6 +54,8 @@ class Wire:
         lines = [f"HTTP/1.1 {status} X"]
         if length == "right":
             length = len(body)
+        if length is None or length != len(body):
+            lines.append("Connection: close")
         if length is not None:
             lines.append(f"Content-Length: {length}")
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]

@@ -77,7 +77,7 @@ def test_a_whole_file_comes_with_a_receipt(tmp_path):
 
 
 def close_delimited(wire, body):
-    wire.reply(200, body, {"Connection": "close"}, length=None)
+    wire.reply(200, body, length=None)
 
 
 def chunked(wire, body, *, end):

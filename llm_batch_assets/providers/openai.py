@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 import openai
 
 from llm_batch_assets.errors import DownloadError, ProviderError
@@ -275,8 +274,9 @@ class OpenAIProvider:
             raise self._error(operation, reply, detail="the reply is no batch")
         if raw.get("object") != "batch" or not isinstance(raw.get("status"), str):
             raise self._error(operation, reply, detail="the reply is no batch")
-        own = msgspec.json.encode(raw) if operation == "list" else reply.content
-        return replace(read_batch(raw), raw=own)
+        view = read_batch(raw)
+        # A list's view rests on its own entry, which the reader kept; any other on the reply.
+        return view if operation == "list" else replace(view, raw=reply.content)
 
     def _call(self, operation: str, timeout: float, call: Callable[[], Any]) -> Reply:
         """One request under a hard limit, its whole reply, or a ``ProviderError``."""
