@@ -1,0 +1,69 @@
+"""``simulate``: the simulator alone, in the foreground."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("simulate")
+@click.option("--port", type=int, default=0, show_default=True, help="0 takes a free port.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--faults", default="none", show_default=True, help="Profile: none, default or hostile."
+)
+@click.option(
+    "--scale",
+    type=float,
+    default=7200.0,
+    show_default=True,
+    help="Virtual seconds in a real one: at 7200 a day passes in 12 seconds.",
+)
+@click.option(
+    "--batch-seconds",
+    type=float,
+    default=14400.0,
+    show_default=True,
+    help="Virtual seconds that an ordinary batch takes.",
+)
+@click.option("--s3-endpoint", default=None, help="The S3 server that the Bedrock part uses.")
+def command(
+    port: int, seed: int, faults: str, scale: float, batch_seconds: float, s3_endpoint: str | None
+) -> None:
+    """Speak the batch APIs on loopback, with faults, a meter and a virtual clock.
+
+    Prints its addresses as one JSON line, then serves until it is interrupted.
+    """
+    import asyncio
+
+    from llm_batch_assets.simulator.server import build_app, build_server, build_world, listen
+    from llm_batch_assets.simulator.world import Options
+
+    options = Options(batch_seconds=batch_seconds, s3_endpoint=s3_endpoint)
+    try:
+        world = build_world(seed, faults, scale, options)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        sock = listen(port)
+    except OSError as error:
+        raise click.UsageError(f"cannot listen on port {port}: {error.strerror}") from error
+    origin = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    click.echo(
+        json.dumps(
+            {
+                "origin": origin,
+                "openai": f"{origin}/v1",
+                "anthropic": f"{origin}/anthropic",
+                "gemini": f"{origin}/gemini",
+                "bedrock": f"{origin}/bedrock",
+                "admin": f"{origin}/_sim",
+            }
+        )
+    )
+    server = build_server(build_app(world))
+    try:
+        asyncio.run(server.serve(sockets=[sock]))
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)

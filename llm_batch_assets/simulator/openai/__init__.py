@@ -1,0 +1,1 @@
+"""The OpenAI part: files and batches."""
