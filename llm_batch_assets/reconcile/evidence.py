@@ -45,7 +45,7 @@ _CLASSES = (
     "duplicate",
     "in_flight",
 )
-_TOKENS = (
+TOKENS = (
     "input_tokens",
     "cached_input_tokens",
     "cache_write_tokens",
@@ -194,7 +194,7 @@ def shard_closure(
         "records": table.num_rows,
         "counts": counts,
         "sets": _sets(table, account.anomalies),
-        "usage": {name: pc.sum(table[name]).as_py() for name in _TOKENS},
+        "usage": {name: pc.sum(table[name]).as_py() for name in TOKENS},
         "table": {"rows_digest": rows_digest(table)},
         "answers": {"rows_digest": rows_digest(answers), "records": answers.num_rows},
         "anomalies": {
