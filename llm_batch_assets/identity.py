@@ -249,11 +249,18 @@ def rejected_digest(rule: str, raw: bytes) -> str:
 def records_digest(pairs: Iterable[tuple[str, str]]) -> str:
     """Digest (hex) of a list of (record_id, request_digest), in whatever order it comes.
 
-    Equal to ``digest(sorted(pairs))``; large jobs hand over what is already sorted.
+    Equal to ``digest(sorted(pairs))``.
     """
+    return sorted_records_digest(sorted(pairs))
+
+
+def sorted_records_digest(pairs: Iterable[tuple[str, str]]) -> str:
+    """``records_digest`` of pairs that come in ascending order of record id, streaming."""
     sink = hashlib.sha256(b"[")
-    for number, (rid, body) in enumerate(sorted(pairs)):
-        sink.update(f'{"," if number else ""}["{rid}","{body}"]'.encode("ascii"))
+    comma = ""
+    for rid, body in pairs:
+        sink.update(f'{comma}["{rid}","{body}"]'.encode("ascii"))
+        comma = ","
     sink.update(b"]")
     return sink.hexdigest()
 
