@@ -1,8 +1,8 @@
 """Rules: what one piece of evidence makes of a record, and the tables they stand in.
 
-A rule has a stable id; evidence names the rule that decided. ``cases/README.md`` and the field notes
-pin the classes: a record's class says what happened to it, the hold says that only a person can
-change the outcome (an account fault fails no record), ``unqualified`` says that it was answered but
+A rule has a stable id; evidence names the rule that decided. ``cases/README.md`` and the field
+notes pin the classes: a record's class says what happened to it, the hold says that only a person
+can change the outcome (an account fault fails no record), ``unqualified`` says that it was answered but
 not acceptably.
 """
 
@@ -44,11 +44,12 @@ TRANSIENT, PERMANENT, HELD = "retryable", "permanent_failure", "held"
 
 
 def table(
-    name: str, rows: Iterable[tuple[str | int, str, str]]
+    name: str, rows: Iterable[tuple[str | int, str, str]], *, executed: bool = True
 ) -> Mapping[str | int, Rule]:
     """Build a table from rows (value, class, reason).
 
     The class ``held`` means retryable, with the reason as the hold's name: billing or account.
+    ``executed`` is False for the faults of a whole batch that never ran: they charge nobody.
     """
     out: dict[str | int, Rule] = {}
     for value, cls, reason in rows:
@@ -58,7 +59,8 @@ def table(
         elif cls == "unqualified":
             out[value] = Rule(rule_id, "retryable", reason, unqualified=True)
         else:
-            out[value] = Rule(rule_id, cls, reason, charged=cls not in ("expired", "cancelled"))  # type: ignore[arg-type]
+            charged = executed and cls not in ("expired", "cancelled")
+            out[value] = Rule(rule_id, cls, reason, charged=charged)  # type: ignore[arg-type]
     return out
 
 

@@ -42,8 +42,8 @@ NO_USAGE = Usage()
 class Row(NamedTuple):
     """What one line says of one record.
 
-    ``rule`` is ``ACCEPTED`` when ``answer`` is still to be judged: its exact text, or for embeddings
-    a JSON array of the vectors in index order with the provider's own digits.
+    ``rule`` is ``ACCEPTED`` when ``answer`` is still to be judged: its exact text, or for
+    embeddings a JSON array of the vectors in index order with the provider's own digits.
     """
 
     rule: Rule

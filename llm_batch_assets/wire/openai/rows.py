@@ -1,8 +1,8 @@
 """OpenAI result lines: responses, chat completions, completions, embeddings, moderations.
 
 Shapes from providers.md 1.5 (openai SDK 3.57, openai-openapi 2.3.0); Azure and vLLM write the same
-envelope, vLLM with an ``error`` beside a null body (field report B88). Which file a row is in proves
-nothing: status, code and body decide (B87).
+envelope, vLLM with an ``error`` beside a null body (field report B88). Which file a row is in
+proves nothing: status, code and body decide (B87).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ KINDS = table(
         ("NotFoundError", PERMANENT, "not_found"),
     ),
 )
-"""Codes and types that decide where there is no HTTP error status (response null, 200 with error)."""
+"""Codes and types that decide where no HTTP status does (response null, 200 with an error)."""
 
 STOPS = table(
     "openai.stop",
@@ -209,7 +209,8 @@ def _body(
     # A failed response carries its own error beside its status; elsewhere an error under HTTP 200
     # is the whole body (case 011).
     if body.get("error"):
-        return _failed(body["error"], status, request_id, stop_reason=short(body.get("status")), **seen)
+        seen["stop_reason"] = short(body.get("status"))
+        return _failed(body["error"], status, request_id, **seen)
     embedding = False
     if "output" in body:
         rule, stop, answer = _response(body, asked)
@@ -230,9 +231,7 @@ def _body(
         rule, stop, answer = MALFORMED, None, None
     if rule is ACCEPTED and asked.answer == "embedding" and not embedding:
         rule = WRONG_KIND
-    return Row(
-        rule, answer, status, None, None, stop, model, request_id, usage, embedding
-    )
+    return Row(rule, answer, status, None, None, stop, model, request_id, usage, embedding)
 
 
 def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
@@ -280,9 +279,9 @@ def _text(content: Any, part_type: str) -> str | None:
         for part in content
         if type(part) is dict and part.get("type") in (part_type, "text", "output_text")
     ]
-    if not texts or not all(type(text) is str for text in texts):
+    if not texts or not all(isinstance(text, str) for text in texts):
         return None
-    return "".join(texts)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _response(body: dict[str, Any], asked: Asked) -> tuple[Rule, str | None, str | None]:

@@ -63,15 +63,16 @@ FAULTS = table(
         ("missing_required_parameter", PERMANENT, "invalid_request"),
         ("model_not_found", PERMANENT, "not_found"),
     ),
+    executed=False,
 )
 """Codes of ``errors.data``. Nothing was executed, so nobody is charged."""
 
-LINE_DEFAULT = Rule(
-    "openai.batch.line", "permanent_failure", "invalid_request", charged=False
-)
+LINE_DEFAULT = Rule("openai.batch.line", "permanent_failure", "invalid_request", charged=False)
 """An unknown code that names a line: the provider refuses that line as it is."""
 
-FAULT_DEFAULT = Rule("openai.batch.unknown", "retryable", "unknown_fault", hold="operator", charged=False)
+FAULT_DEFAULT = Rule(
+    "openai.batch.unknown", "retryable", "unknown_fault", hold="operator", charged=False
+)
 """An unknown code without a line: no record is proven wrong, and a person should look."""
 
 
@@ -89,13 +90,11 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
     status = STATUSES.get(word, "unknown")
     counts = map_of(raw.get("request_counts"))
     completed = count_of(counts.get("completed"))
-    results = tuple(
-        ResultRef(kind, ref)
-        for kind, ref in (
-            ("results", text_of(raw.get("output_file_id"))),
-            ("errors", text_of(raw.get("error_file_id"))),
-        )
-        if ref
+    output, errors = text_of(raw.get("output_file_id")), text_of(raw.get("error_file_id"))
+    # An empty string is an absent file, not one to fetch (B31).
+    results = (
+        *((ResultRef("results", output),) if output else ()),
+        *((ResultRef("errors", errors),) if errors else ()),
     )
     kinds = {ref.kind for ref in results}
     ready = status in TERMINAL_STATUSES

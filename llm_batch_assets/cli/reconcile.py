@@ -1,0 +1,180 @@
+"""``llm-batch-assets reconcile``: result files in, the eight sets out. No ledger, no network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from llm_batch_assets.reconcile.model import Account, RawFile
+    from llm_batch_assets.types import BatchView, ResultKind
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("reconcile")
+@click.option(
+    "--provider",
+    type=click.Choice(["openai", "anthropic", "gemini", "bedrock"]),
+    required=True,
+    help="Whose files these are (Azure and vLLM write openai's, Vertex gemini's).",
+)
+@click.option("--expected", type=_FILE, required=True, help="The manifest's ids, one a line.")
+@click.option("--status", type=_FILE, help="Polled job objects, a JSON array, oldest first.")
+@click.option("--results", type=_FILE, multiple=True, help="A result file; may be repeated.")
+@click.option("--errors", type=_FILE, multiple=True, help="An error file; may be repeated.")
+@click.option("--bedrock-manifest", type=_FILE, help="Bedrock's manifest.json.out.")
+@click.option("--schema", type=_FILE, help="JSON Schema of an answer; absent: any text.")
+@click.option(
+    "--answer",
+    type=click.Choice(["auto", "json", "text", "tool", "embedding"]),
+    default="auto",
+    show_default=True,
+    help="What an answer is.",
+)
+@click.option("--inputs-per-record", type=_FILE, help="JSON: id -> number of embedding inputs.")
+@click.option("--model", help="The model that was asked for.")
+@click.option("--download-receipt", type=_FILE, help="JSON: file name -> what is known of it.")
+@click.option("--attempt", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--max-attempts", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def command(
+    provider: str,
+    expected: Path,
+    status: Path | None,
+    results: tuple[Path, ...],
+    errors: tuple[Path, ...],
+    bedrock_manifest: Path | None,
+    schema: Path | None,
+    answer: Any,
+    inputs_per_record: Path | None,
+    model: str | None,
+    download_receipt: Path | None,
+    attempt: int,
+    max_attempts: int,
+    style: str,
+) -> int:
+    """Account for one job's result files.
+
+    Exit code 0 when the job is accounted for (``closed``), 3 when something is open.
+    """
+    from llm_batch_assets.reconcile.accounting import account
+    from llm_batch_assets.reconcile.model import Expected, Rules
+    from llm_batch_assets.reconcile.report import report
+
+    receipts = _json(download_receipt, dict) if download_receipt else {}
+    views, inline = _views(provider, status)
+    raws = [
+        *(_raw(path, "results", receipts) for path in results),
+        *(_raw(path, "errors", receipts) for path in errors),
+        *inline,
+    ]
+    if bedrock_manifest:
+        raws.append(_raw(bedrock_manifest, "bedrock_manifest", receipts))
+    rules = Rules(
+        provider=provider,
+        answer=answer,
+        schema=_json(schema, (dict, bool)) if schema else None,
+        model=model,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        inputs_per_record=_json(inputs_per_record, dict) if inputs_per_record else None,
+    )
+    found = account(Expected(_ids(expected)), rules, raws, views)
+    if style == "json":
+        click.echo(json.dumps(report(found)))
+    else:
+        _table(found, report(found))
+    return 0 if found.closed else 3
+
+
+def _ids(path: Path) -> list[str]:
+    from llm_batch_assets.errors import InputError
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error}.") from None
+    ids = [line.rstrip("\r") for line in text.split("\n")]
+    return [line for line in ids if line]
+
+
+def _json(path: Path, kind: Any) -> Any:
+    from llm_batch_assets.errors import InputError
+
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(value, kind):
+        raise InputError(f"{path} holds no JSON of the expected kind.")
+    return value
+
+
+def _views(provider: str, path: Path | None) -> tuple[list[BatchView], list[RawFile]]:
+    """The looks, and the rows that a Gemini job carries inline."""
+    from llm_batch_assets.errors import InputError
+    from llm_batch_assets.reconcile.model import RawFile
+    from llm_batch_assets.wire.readers import wire_of
+
+    if path is None:
+        return [], []
+    wire = wire_of(provider)
+    objects = _json(path, (list, dict))
+    objects = objects if isinstance(objects, list) else [objects]
+    if not objects or not all(isinstance(item, dict) for item in objects):
+        raise InputError(f"{path} holds no job objects.")
+    views = [wire.read_batch(item) for item in objects]
+    inline: list[RawFile] = []
+    if wire.inline_rows is not None:
+        rows = wire.inline_rows(path.read_bytes(), len(objects) - 1)
+        if rows is not None:
+            inline.append(RawFile.of(f"{path}:inlinedResponses", "results", rows))
+    return views, inline
+
+
+def _raw(path: Path, kind: ResultKind, receipts: dict[str, Any]) -> RawFile:
+    from llm_batch_assets.reconcile.model import RawFile
+    from llm_batch_assets.reconcile.receipts import whole_by_note
+
+    data = path.read_bytes()
+    return RawFile.of(str(path), kind, data, whole=whole_by_note(receipts.get(path.name), data))
+
+
+def _table(found: Account, facts: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    counts = Table(title="Sets")
+    counts.add_column("set")
+    counts.add_column("records", justify="right")
+    for name, ids in facts["sets"].items():
+        counts.add_row(name, str(len(ids)))
+    for name in ("unqualified", "hold", "exhausted", "in_flight", "duplicate_identical"):
+        if facts[name]:
+            counts.add_row(f"  {name}", str(len(facts[name])))
+    console.print(counts)
+    why = Table(title="Why")
+    for name in ("id", "class", "reason", "rule", "file", "line", "offset"):
+        why.add_column(name)
+    for wire_id, row in list(facts["reasons"].items())[:50]:
+        cells = (wire_id, row["class"], row["reason"], row["rule"], row["file"], row["line"])
+        # Text, not str: nothing of a provider's is rendered as markup.
+        why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, row["offset"])))
+    for anomaly in found.anomalies[:50]:
+        cells = (anomaly.id, anomaly.kind, anomaly.reason, "", anomaly.name, anomaly.line)
+        why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, anomaly.offset)))
+    if why.row_count:
+        console.print(why)
+    state = "closed" if facts["closed"] else "open"
+    console.print(Text(f"{state}; next: {', '.join(facts['next']) or 'nothing'}"))
+    for warning in facts["warn"]:
+        click.echo(f"warning: {warning}", err=True)
