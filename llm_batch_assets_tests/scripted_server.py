@@ -137,6 +137,8 @@ class ScriptedServer:
                     for name, value in (line.split(":", 1) for line in lines[1:])
                 }
                 body = buffer[head_end + 4 :]
+                if headers.get("expect", "").lower() == "100-continue":
+                    sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                 if "chunked" in headers.get("transfer-encoding", ""):
                     while not body.endswith(b"0\r\n\r\n"):
                         body = self._more(sock, body)

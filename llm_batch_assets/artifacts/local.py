@@ -9,15 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from llm_batch_assets.artifacts.base import (
     CHUNK,
     OBJECTS,
     STORE_FILE,
     ArtifactWriter,
-    Data,
     absent,
     damaged,
     file_sha256,
@@ -26,7 +24,8 @@ from llm_batch_assets.artifacts.base import (
     object_key,
     read_store_file,
 )
-from llm_batch_assets.errors import ArtifactError, InputError
+from llm_batch_assets.artifacts.spool import SpoolWriter
+from llm_batch_assets.errors import InputError
 from llm_batch_assets.types import NO_EFFECTS, Effects
 
 _TMP = "tmp"
@@ -172,64 +171,25 @@ class LocalStore:
                     path.unlink()
 
 
-class _LocalWriter:
-    """A temp file that becomes an object on a clean exit."""
+class _LocalWriter(SpoolWriter):
+    """A temp file inside the store, which gets its name on a clean exit."""
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
-        self._hasher = hashlib.sha256()
-        self._size = 0
-        self._digest: str | None = None
-        self._temp, self._handle = store._temp()
+        self._temp, handle = store._temp()
+        super().__init__(handle)
 
-    def __enter__(self) -> _LocalWriter:
-        return self
+    def _commit(self, digest: str) -> None:
+        _sync(self._file)
+        self._store._effects.at("store.put", "before")
+        self._store._link(self._temp, digest, self._size)
+        self._store._effects.at("store.put", "after")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            with self._handle:
-                if kind is None:
-                    _sync(self._handle)
-            if kind is None:
-                digest = self._hasher.hexdigest()
-                self._store._effects.at("store.put", "before")
-                self._store._link(self._temp, digest, self._size)
-                self._store._effects.at("store.put", "after")
-                self._digest = digest
-        finally:
-            self._temp.unlink(missing_ok=True)
-
-    def write(self, data: Data) -> None:
-        """Append bytes."""
-        self._handle.write(data)
-        self._hasher.update(data)
-        self._size += len(data)
-
-    def reset(self) -> None:
-        """Start again from the first byte."""
-        self._handle.seek(0)
-        self._handle.truncate()
-        self._hasher, self._size = hashlib.sha256(), 0
-
-    @property
-    def bytes(self) -> int:
-        """Bytes written so far."""
-        return self._size
-
-    @property
-    def digest(self) -> str:
-        """The object's name, after a clean exit."""
-        if self._digest is None:
-            raise ArtifactError("An object has no digest before its writer was closed cleanly.")
-        return self._digest
+    def _discard(self) -> None:
+        self._temp.unlink(missing_ok=True)
 
 
-def _sync(handle: BinaryIO) -> None:
+def _sync(handle: IO[bytes]) -> None:
     handle.flush()
     os.fsync(handle.fileno())
 
