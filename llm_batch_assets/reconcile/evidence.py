@@ -61,10 +61,25 @@ class AccountLike(Protocol):
     ``kind``, ``reason`` and ``id``.
     """
 
-    table: pa.Table
-    answers: Any
-    anomalies: Sequence[Any]
-    closed: bool
+    @property
+    def table(self) -> pa.Table:
+        """Evidence, one row per id."""
+
+    @property
+    def answers(self) -> Any:
+        """The text of each accepted answer, null elsewhere."""
+
+    @property
+    def anomalies(self) -> Sequence[Any]:
+        """Rows that are no record's answer."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing is missing, unknown, duplicate, unreadable or in flight."""
+
+    @property
+    def whole(self) -> bool:
+        """Every file is whole, and every file that the batch names was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +183,7 @@ def shard_closure(
     """The closure without object digests, and the tables it is about; writes nothing."""
     table = _checked(account.table)
     answers = _answers(table, account.answers)
-    confirmed = same_bytes(context.receipts, context.earlier)
+    confirmed = account.whole and same_bytes(context.receipts, context.earlier)
     anomalies = _anomalies(account.anomalies, confirmed)
     counts = _counts(table)
     if counts["in_flight"]:

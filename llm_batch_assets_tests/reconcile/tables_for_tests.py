@@ -103,6 +103,7 @@ class HandMade:
     answers: Any
     anomalies: list[Any]
     closed: bool
+    whole: bool = True
 
 
 def stored_job(

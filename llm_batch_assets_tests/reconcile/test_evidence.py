@@ -42,6 +42,7 @@ class Account:
     answers: Any
     anomalies: list[Anomaly] = field(default_factory=list)
     closed: bool = True
+    whole: bool = True
 
 
 def account(classes: list[str], **more: Any) -> Account:
