@@ -7,6 +7,7 @@ from typing import Final
 from dagster import AssetCheckKey, AssetKey
 
 STEP_TAG: Final = "llm_batch/step"
+LOOP_TAG: Final = "llm_batch/loop"
 WORKLOAD_TAG: Final = "llm_batch/workload"
 WORK_TAG: Final = "llm_batch/work_id"
 KIND_TAG: Final = "llm_batch/work"
@@ -15,6 +16,7 @@ ATTEMPT_TAG: Final = "llm_batch/attempt"
 SHARD_TAG: Final = "llm_batch/shard"
 DEPLOYMENT_TAG: Final = "llm_batch/deployment"
 SUBMITTER_TAG: Final = "llm_batch/submitter"
+TENANT_METADATA: Final = "llm_batch/tenant"
 PARTITION_TAG: Final = "dagster/partition"
 RANGE_START_TAG: Final = "dagster/asset_partition_range_start"
 RANGE_END_TAG: Final = "dagster/asset_partition_range_end"
@@ -61,6 +63,6 @@ def check_keys(workload: str) -> list[AssetCheckKey]:
     return [AssetCheckKey(asset_key(workload, RECONCILED), name) for name in CHECKS]
 
 
-def run_tags(**values: object) -> dict[str, str]:
-    """``llm_batch/<name>`` tags of the values that are not None."""
-    return {f"llm_batch/{name}": str(value) for name, value in values.items() if value is not None}
+def asset_tags(workload: str, step: str) -> dict[str, str]:
+    """What marks an asset as ours, so that sensors and selections find it in any location."""
+    return {LOOP_TAG: "on", WORKLOAD_TAG: workload, STEP_TAG: step}

@@ -1,0 +1,171 @@
+"""The sensors of a code location: one tick asks for runs, one polls. Both read the ledger.
+
+Each is one module-level object for all workloads, so that merging two workloads' definitions
+finds no duplicate. Both are level-triggered: what a crash lost is still due at the next tick.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from llm_batch_assets.defs import keys
+from llm_batch_assets.defs.resources import LLMBatchResource, paid_work_is_off
+
+if TYPE_CHECKING:
+    from llm_batch_assets.defs.dispatch import Ask, Need
+
+POLL_SECONDS = 20.0
+"""What one tick of the poll sensor may take; Dagster gives a sensor 60 s."""
+
+_OURS = dg.AssetSelection.tag(keys.LOOP_TAG, "on")
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def shard_spaces(context: dg.SensorEvaluationContext) -> dict[str, dg.DynamicPartitionsDefinition]:
+    """Workload -> its shard partitions, of every workload in this code location."""
+    assert context.repository_def is not None
+    found = {}
+    for node in context.repository_def.asset_graph.asset_nodes:
+        if node.tags.get(keys.STEP_TAG) == keys.PROVIDER_JOB:
+            assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
+            found[node.tags[keys.WORKLOAD_TAG]] = node.partitions_def
+    return found
+
+
+def live_needs(
+    instance: dg.DagsterInstance, deployment: str, order: Mapping[str, Sequence[str]]
+) -> set[Need]:
+    """What this deployment's runs that have not ended are about."""
+    from llm_batch_assets.defs.dispatch import needs_of_run
+
+    runs = instance.get_runs(
+        dg.RunsFilter(statuses=_UNFINISHED, tags={keys.DEPLOYMENT_TAG: deployment})
+    )
+    return {need for run in runs for need in needs_of_run(run.tags, order)}
+
+
+@dg.sensor(
+    name="llm_batch_tick",
+    asset_selection=_OURS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=5,
+    description="Asks for a run of everything that the ledger says is due.",
+)
+def llm_batch_tick(
+    context: dg.SensorEvaluationContext, llm_batch: LLMBatchResource
+) -> dg.SensorResult | dg.SkipReason:
+    """Dispatch due work; add the shard partitions that the ledger has and Dagster lacks."""
+    from llm_batch_assets import engine
+    from llm_batch_assets.defs.dispatch import Dispatch, asks
+    from llm_batch_assets.ledger import views
+    from llm_batch_assets.ledger.dispatching import dispatched, record_dispatch
+
+    spaces = shard_spaces(context)
+    with llm_batch.open(actor="sensor") as deps:
+        added, order = [], {}
+        for workload, space in spaces.items():
+            assert space.name is not None
+            known = context.instance.get_dynamic_partitions(space.name)
+            have = set(known)
+            new = sorted(k for k in views.shard_keys(deps.ledger, workload) if k not in have)
+            if new:
+                added.append(space.build_add_request(new))
+            order[workload] = [*known, *new]
+        # Runs first, then the ledger: a run that ends in between has moved its work already.
+        live = live_needs(context.instance, deps.ledger.deployment, order)
+        work = engine.plan(deps)
+        off = paid_work_is_off(os.environ)
+        if off:
+            work = [item for item in work if item.kind not in ("submit", "publish")]
+        numbers = dispatched(deps.ledger, (item.work_id for item in work))
+        found = asks(
+            work,
+            order=order,
+            live=live,
+            dispatched={name: Dispatch(*value) for name, value in numbers.items()},
+            now=deps.ledger.time(),
+        )
+        record_dispatch(
+            deps.ledger, {item.work_id: ask.number for ask in found for item in ask.work}
+        )
+        requests = [run_request(ask, deps.ledger.deployment) for ask in found]
+    if not requests and not added:
+        return dg.SkipReason(
+            "Submitting and publishing are off: a development UI against a real provider. "
+            "Set LLM_BATCH_ALLOW_DEV=1 to allow them."
+            if off
+            else f"Nothing is due that has no run yet ({len(live)} things have one)."
+        )
+    return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=added)
+
+
+def run_request(ask: Ask, deployment: str) -> dg.RunRequest:
+    """The run that does an ask. Publishing takes the blocking checks along, others take none."""
+    publishing = ask.kind == "publish"
+    return dg.RunRequest(
+        run_key=ask.run_key,
+        asset_selection=[keys.asset_key(ask.workload, step) for step in ask.steps],
+        asset_check_keys=keys.check_keys(ask.workload) if publishing else [],
+        partition_key=ask.partitions[0] if len(ask.work) == 1 else None,
+        tags=ask.tags(deployment),
+    )
+
+
+@dg.sensor(
+    name="llm_batch_poll",
+    asset_selection=_OURS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=5,
+    description="Asks the providers about open batches and lists; writes only facts.",
+)
+def llm_batch_poll(
+    context: dg.SensorEvaluationContext, llm_batch: LLMBatchResource
+) -> dg.SensorResult | dg.SkipReason:
+    """Poll and look, for a bounded time; what changed becomes an observation of its shard."""
+    from llm_batch_assets import engine
+    from llm_batch_assets.controller import of_kind
+    from llm_batch_assets.errors import LLMBatchError
+
+    here = shard_spaces(context)
+    end = time.monotonic() + POLL_SECONDS
+    events: list[Any] = []
+    done = 0
+    with llm_batch.open(actor="sensor") as deps:
+        work = of_kind(engine.plan(deps), "look", "poll")
+        for item in work:
+            if time.monotonic() > end:
+                break
+            done += 1
+            try:
+                outcome = engine.execute(item, deps)
+            except LLMBatchError as error:
+                context.log.warning(f"{item.work_id}: {error}")
+                continue
+            if outcome.changed and item.shard_key is not None and item.workload in here:
+                events.append(observation(item.workload, item.shard_key, outcome))
+    if not events:
+        return dg.SkipReason(f"Looked {done} of {len(work)} times; nothing has changed.")
+    return dg.SensorResult(asset_events=events)
+
+
+def observation(workload: str, shard_key: str, outcome: Any) -> dg.AssetObservation:
+    """A later state of a batch, on the asset that sent it."""
+    from llm_batch_assets.defs.shards import metadata
+
+    return dg.AssetObservation(
+        keys.asset_key(workload, keys.PROVIDER_JOB),
+        description=outcome.message,
+        partition=shard_key,
+        metadata=metadata(outcome.facts),
+    )

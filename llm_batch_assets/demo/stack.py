@@ -1,0 +1,147 @@
+"""The demo's folder and its four processes: simulator, code location, web server, daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from llm_batch_assets.demo.processes import Service, Supervisor, connects, free_ports
+from llm_batch_assets.errors import InputError
+
+LOCATION = "llm_batch_assets"
+SHARDS = 5
+MAX_SHARD = 2000
+
+TIMING = {
+    "LLM_BATCH_SETTLE_INTERVAL": "2s",
+    "LLM_BATCH_POST_DEADLINE": "2s",
+    "LLM_BATCH_POLL_INTERVAL": "2s",
+}
+"""The simulator's day passes in about twelve seconds; waiting shrinks with it."""
+
+_NOT_OURS = ("OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "AWS_", "LLM_BATCH_", "DAGSTER_")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What a demo run may choose. ``records`` None takes the whole standard library."""
+
+    records: int | None = 600
+    seed: int = 0
+    faults: str = "default"
+    scale: float = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Where the parts of a running demo are."""
+
+    home: Path
+    origin: str
+    """The simulator's address, without a path."""
+    web: str
+    """The UI's address; GraphQL is at ``/graphql`` below it."""
+    env: Mapping[str, str]
+
+
+def prepare_home(home: Path, options: DemoOptions) -> None:
+    """Write Dagster's settings and the workload that this demo runs into a fresh folder."""
+    settings = Path(__file__).parents[2] / "dagster.yaml"
+    if not settings.exists():
+        raise InputError(
+            "The demo takes its Dagster settings from the repository's dagster.yaml, which is "
+            "not beside the package: run it from a clone."
+        )
+    (home / "dagster.yaml").write_bytes(settings.read_bytes())
+    packaged = Path(__file__).parents[1] / "examples" / "docstring_summaries.yaml"
+    fields = yaml.safe_load(packaged.read_text(encoding="utf-8"))
+    # At least five shards, so that there is something to watch; and no five-minute backoff.
+    records = MAX_SHARD * SHARDS if options.records is None else options.records
+    size = max(1, min(MAX_SHARD, records // SHARDS))
+    fields["limits"] = {**fields.get("limits", {}), "records_per_shard": size}
+    fields["retry"] = {
+        **fields.get("retry", {}),
+        "backoff": {"initial": "1s", "factor": 1, "max": "1s"},
+    }
+    path = home / "docstring_summaries.yaml"
+    path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
+
+
+def environment(home: Path, origin: str, options: DemoOptions) -> dict[str, str]:
+    """The services' environment: this process's, without keys, proxies or older state."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_NOT_OURS) and name.lower() not in _PROXIES
+    }
+    # Without .pyc files every start of a Dagster process costs three times as much.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env |= TIMING | {
+        "NO_PROXY": "127.0.0.1,localhost",
+        "PYTHONUNBUFFERED": "1",
+        "DAGSTER_HOME": str(home),
+        "LLM_BATCH_HOME": str(home / "llm_batch"),
+        "LLM_BATCH_SUBMITTER": "demo",
+        "LLM_BATCH_EXAMPLE_WORKLOAD": str(home / "docstring_summaries.yaml"),
+        "OPENAI_BASE_URL": f"{origin}/v1",
+        "OPENAI_API_KEY": "simulated",
+    }
+    if options.records is not None:
+        env["LLM_BATCH_EXAMPLE_RECORDS"] = str(options.records)
+    return env
+
+
+def start_stack(
+    supervisor: Supervisor, home: Path, options: DemoOptions, *, web_port: int | None = None
+) -> Stack:
+    """Start everything on free loopback ports and wait until the UI answers.
+
+    Raises:
+        ServiceEndedError: a process ended while starting; the message shows its log.
+        NotUpError: something did not come up in time.
+    """
+    logs = home / "logs"
+    prepare_home(home, options)
+    plain = environment(home, "", options)
+    simulate = [sys.executable, "-m", "llm_batch_assets.cli", "simulate", "--port", "0"]
+    simulate += ["--seed", str(options.seed), "--faults", options.faults]
+    simulate += ["--scale", f"{options.scale:g}"]
+    simulator_log = logs / "simulator.log"
+    supervisor.start(Service("simulator", simulate, plain, home, simulator_log))
+
+    def origin_said() -> str | None:
+        for line in simulator_log.read_text(errors="replace").splitlines():
+            if line.startswith("{"):
+                return str(json.loads(line)["origin"])
+        return None
+
+    origin = supervisor.wait_for("The simulator", origin_said, timeout=60, every=0.1)
+    env = environment(home, origin, options)
+    location_port, free_port = free_ports(2)
+    port = web_port or free_port
+    workspace = home / "workspace.yaml"
+    server = {"host": "127.0.0.1", "port": location_port, "location_name": LOCATION}
+    workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}), encoding="utf-8")
+    python = [sys.executable, "-W", "ignore", "-m"]
+    location = [*python, "dagster", "api", "grpc", "--host", "127.0.0.1"]
+    location += ["--port", str(location_port), "--location-name", LOCATION]
+    location += ["--module-name", f"{LOCATION}.definitions", "--log-level", "warning"]
+    location += ["--inject-env-vars-from-instance", "--use-python-environment-entry-point"]
+    supervisor.start(Service("code location", location, env, home, logs / "location.log"))
+    supervisor.wait_for(
+        "The code location", lambda: connects(location_port), timeout=120, every=0.1
+    )
+    web = [*python, "dagster_webserver", "--host", "127.0.0.1", "--port", str(port)]
+    web += ["--workspace", str(workspace), "--log-level", "warning"]
+    supervisor.start(Service("web server", web, env, home, logs / "web.log"))
+    daemon = [*python, "dagster._daemon", "run", "--workspace", str(workspace)]
+    supervisor.start(Service("daemon", daemon, env, home, logs / "daemon.log"))
+    supervisor.wait_for("The web server", lambda: connects(port), timeout=120, every=0.1)
+    return Stack(home, origin, f"http://127.0.0.1:{port}", env)
