@@ -114,16 +114,17 @@ def _why_not(data: bytes) -> str:
 
 def value_rule(value: Any) -> str | None:
     """The rule that a text anywhere in a JSON value breaks, or None."""
-    if isinstance(value, str):
-        return text_rule(value)
-    if isinstance(value, dict):
-        for name, child in value.items():
-            rule = text_rule(name) or value_rule(child)
+    # A stack, not recursion: JSON may nest deeper than Python's own limit.
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            rule = text_rule(item)
             if rule is not None:
                 return rule
-    elif isinstance(value, list):
-        for child in value:
-            rule = value_rule(child)
-            if rule is not None:
-                return rule
+        elif isinstance(item, dict):
+            stack += item.keys()
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
     return None

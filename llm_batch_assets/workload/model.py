@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,6 +39,8 @@ _ENDPOINT_OF_PROVIDER: dict[str, str] = {
     "gemini": "generateContent",
     "bedrock": "Converse",
 }
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 Column = Annotated[str, StringConstraints(min_length=1)]
 
@@ -156,10 +159,18 @@ class Workload(Part):
         if self.body == "native":
             self._check_native()
         else:
-            request_module(self.provider).encoder(self.ask())
+            module = request_module(self.provider)
+            known = getattr(module, "BATCH_ENDPOINTS", module.ENDPOINTS)
+            if self.endpoint not in known:
+                raise WorkloadError(f"endpoint: write one of {', '.join(module.ENDPOINTS)}.")
+            module.encoder(self.ask())
         return self
 
     def _check_generation(self) -> None:
+        if _CONTROL.search(self.prompt.system or ""):
+            raise WorkloadError(
+                "prompt.system: holds a control character that providers refuse; remove it."
+            )
         for field, value in (
             ("generation", self.generation),
             ("output.schema", self.output.json_schema),

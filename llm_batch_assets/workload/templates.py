@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -45,12 +45,13 @@ def check_template(field: str, text: str) -> frozenset[str]:
     environment = _environment()
     try:
         tree = environment.parse(text)
+        for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+            raise TemplateSyntaxError("a template takes in no other file", node.lineno)
         names = frozenset(meta.find_undeclared_variables(tree))
         environment.compile(tree)
     except TemplateSyntaxError as error:
-        raise WorkloadError(
-            f"{field}: line {error.lineno} is no valid template: {error.message}."
-        ) from None
+        what = (error.message or "").rstrip(".")
+        raise WorkloadError(f"{field}: line {error.lineno} is no valid template: {what}.") from None
     except TemplateError as error:
         raise WorkloadError(f"{field}: this template cannot be used: {error}.") from None
     return names - frozenset(environment.globals)
