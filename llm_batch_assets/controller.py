@@ -16,6 +16,8 @@ WorkKind = Literal["submit", "look", "poll", "collect", "account", "publish"]
 
 MAX_POLL_SECONDS = 600.0
 FIRST_POLL_SECONDS = 1.0
+MAX_LOOK_WAIT = 60 * 1_000_000
+"""Microseconds before a look that proved nothing is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,11 @@ def account_due(view: RevisionView, now: int) -> bool:
     Either it was never accounted, or its accounting asks for an attempt that is not cut yet.
     """
     revision = view.row
-    if view.in_flight and not may_cut(view, now) and revision.cancel_requested_at is None:
+    waits = view.in_flight
+    if revision.cancel_requested_at is not None:
+        # What was never sent never will be; what was sent is paid and is waited for.
+        waits = tuple(s for s in waits if s.state not in SENDABLE)
+    if waits and not may_cut(view, now):
         return False
     if revision.settlement_basis != basis(view, now):
         return True
@@ -239,8 +245,8 @@ def look_due(shard: SubmissionRow, last_look: int | None, settings: Settings) ->
         at = shard.post_deadline + settle
     else:
         at = max(shard.first_look_at, shard.input_deleted_at or 0) + settle
-    # A look that proved nothing is not repeated at once.
-    return at if last_look < at else last_look + settle
+    # A look that failed or proved nothing is not repeated at once.
+    return at if last_look < at else last_look + min(settle, MAX_LOOK_WAIT)
 
 
 def poll_due(shard: SubmissionRow, settings: Settings) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from llm_batch_assets.artifacts import ArtifactStore
 from llm_batch_assets.ledger import Ledger
@@ -15,11 +14,8 @@ from llm_batch_assets.settings import Settings
 from llm_batch_assets.types import NO_EFFECTS, Effects
 
 
-class Progress(Protocol):
-    """Told what is being done; the default says nothing."""
-
-    def __call__(self, what: str, detail: str) -> None:
-        """``what`` is a kind of work, ``detail`` a shard or dataset."""
+Progress = Callable[[str, str], None]
+"""Told a kind of work and a shard or dataset; the default says nothing."""
 
 
 def silent(what: str, detail: str) -> None:

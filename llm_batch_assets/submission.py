@@ -236,10 +236,21 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
     deps.progress("look", f"{len(waiting)} waiting")
     found: dict[str, list[BatchView]] = {}
     seen = set()
-    for view in provider.list_batches():
-        seen.add(view.batch_id)
-        if view.deployment == deps.ledger.deployment and view.submission_key:
-            found.setdefault(view.submission_key, []).append(view)
+    try:
+        for view in provider.list_batches():
+            seen.add(view.batch_id)
+            if view.deployment == deps.ledger.deployment and view.submission_key:
+                found.setdefault(view.submission_key, []).append(view)
+    except ProviderError as error:
+        rows.record_look(
+            deps.ledger,
+            account,
+            started_at=started,
+            batches=len(seen),
+            counts=False,
+            reason=str(error)[:500],
+        )
+        raise
     with deps.ledger.read() as connection:
         known = rows.known_batches(connection, account)
     counts = not known or bool(known & seen)

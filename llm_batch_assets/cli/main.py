@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("simulate", "A local server that speaks the batch APIs, with faults and a meter."),
     "demo": ("demo", "Simulator, Dagster and the example workload, to closure."),
 }
-"""Command -> (module in ``cli``, one line of help). The module's ``command`` is the click command."""
+"""Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 
 
 class LazyGroup(click.Group):

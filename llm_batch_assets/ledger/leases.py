@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -137,6 +138,32 @@ def held(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease
         yield lease
     finally:
         release(ledger, lease)
+
+
+@contextmanager
+def kept(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease]:
+    """``held`` with a heartbeat, for work that may outlast one ``ttl``.
+
+    Raises:
+        NotReady: another worker has it.
+    """
+    stop = Event()
+
+    def beat() -> None:
+        while not stop.wait(ttl / 3):
+            try:
+                renew(ledger, lease, ttl)
+            except LeaseLost:
+                return  # the work's next decision finds out by its fence
+
+    with held(ledger, target, holder, ttl) as lease:
+        thread = Thread(target=beat, name="lease-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield lease
+        finally:
+            stop.set()
+            thread.join()
 
 
 def fenced(connection: Connection, ledger: Ledger, lease: Lease) -> sa.ColumnElement[bool]:

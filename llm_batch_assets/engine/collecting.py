@@ -1,0 +1,282 @@
+"""From a batch that has ended to evidence: look, download, account, write.
+
+Collecting is never gated: not by review, budget, hold, pause, cancel, or a workload that is no
+longer in the code. A short copy changes no record's state.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib import import_module
+
+import pyarrow.compute as pc
+
+from llm_batch_assets.deps import Deps
+from llm_batch_assets.download import download
+from llm_batch_assets.engine.judging import (
+    Fetched,
+    holds_only,
+    judge,
+    write_evidence,
+    write_unanswered,
+)
+from llm_batch_assets.engine.outcome import Outcome
+from llm_batch_assets.errors import (
+    DownloadError,
+    GateClosed,
+    NotReady,
+    ProviderError,
+    ResultsGone,
+)
+from llm_batch_assets.identity import submission_key
+from llm_batch_assets.ledger import submissions as rows
+from llm_batch_assets.ledger import views
+from llm_batch_assets.ledger.leases import Lease, kept
+from llm_batch_assets.ledger.rows import SubmissionRow
+from llm_batch_assets.ledger.states import COLLECTABLE, POLLED
+from llm_batch_assets.reconcile.evidence import (
+    AccountLike,
+    ShardEvidence,
+    load_shard_evidence,
+    same_bytes,
+)
+from llm_batch_assets.types import TERMINAL_STATUSES, BatchView, Receipt
+
+MAX_DOWNLOADS = 6
+"""So often the same results are fetched before their changing bytes need a person."""
+
+COLLECT_BACKOFF = (5.0, 900.0)
+"""First and longest wait in seconds after a download that failed."""
+
+PASSING_REASONS = frozenset({"capacity", "server_error", "timeout"})
+"""Why a batch may fail as a whole and the same batch may pass later."""
+
+
+def collect(row: SubmissionRow, deps: Deps) -> Outcome:
+    """Collect a shard whose batch has ended, and write its evidence.
+
+    Raises:
+        NotReady: the batch has not ended; the message says how far it is.
+        ProviderError, DownloadError: nothing changed but the time at which it is due again.
+    """
+    if row.state == "ACCOUNTED":
+        return _outcome(row, row, load_shard_evidence(deps.store, row.closure_digest or ""))
+    if row.state not in COLLECTABLE:
+        raise NotReady(_not_ready(row), remedy="The sensor collects it when its batch has ended.")
+    with kept(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
+        with deps.ledger.read() as connection:
+            current = rows.load(connection, row.submission_key)
+        deps.progress("collect", current.shard_key)
+        try:
+            return _collect(current, deps, lease)
+        except ResultsGone as error:
+            gone = rows.transition(
+                deps.ledger,
+                current,
+                "RESULTS_GONE",
+                lease=lease,
+                worker=deps.worker,
+                reason=str(error),
+                last_error=str(error)[:500],
+            )
+            return _outcome(row, gone, None)
+        except (ProviderError, DownloadError) as error:
+            first, longest = COLLECT_BACKOFF
+            wait = min(longest, first * 2 ** min(current.tries, 10))
+            rows.note(
+                deps.ledger,
+                current,
+                due_at=deps.ledger.time() + int(wait * 1_000_000),
+                tries=current.tries + 1,
+                last_error=str(error)[:500],
+            )
+            raise
+
+
+def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
+    if row.state == "ACCOUNTED":
+        return _outcome(row, row, load_shard_evidence(deps.store, row.closure_digest or ""))
+    if row.state == "REFUSED":
+        return _account(row, write_unanswered(row, deps.store), 0, deps, lease)
+    if row.state == "PROVIDER_FAILED":
+        fetched = Fetched((_look(row, deps),))
+        judged = judge(row, fetched, deps.store)
+        if _may_pass(judged):
+            return _again(row, deps, lease)
+        return _write(row, judged, fetched, deps, lease)
+    if row.state == "RESULTS_AVAILABLE":
+        view = _look(row, deps)
+        fetched, judged = _fetch(row, view, deps)
+        row = rows.transition(
+            deps.ledger,
+            row,
+            "COLLECTED",
+            lease=lease,
+            worker=deps.worker,
+            reason=f"{len(fetched.receipts)} raw files whole",
+            raw_status=view.raw_status,
+            view_digest=deps.store.put(view.raw),
+            downloads=1 + len(fetched.earlier),
+            collected_at=deps.ledger.time(),
+        )
+        return _write(row, judged, fetched, deps, lease)
+    fetched = _stored(row, deps)
+    return _write(row, judge(row, fetched, deps.store), fetched, deps, lease)
+
+
+def _look(row: SubmissionRow, deps: Deps) -> BatchView:
+    """The batch as it is now: what the evidence of its end rests on."""
+    provider = deps.provider(row.provider)
+    assert row.batch_id is not None
+    if row.account is not None and row.account != provider.account():
+        raise DownloadError(
+            f"{row.shard_key} was made with another credential.",
+            remedy="Run with the key that made it: another key cannot see its results.",
+        )
+    view = provider.get(row.batch_id)
+    if view.status not in TERMINAL_STATUSES:
+        raise DownloadError(f"{row.batch_id} says {view.raw_status} after it had ended.")
+    return view
+
+
+def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, AccountLike]:
+    """Download until two copies agree, or until one needs no confirmation."""
+    downloads: list[tuple[Receipt, ...]] = []
+    first = row.downloads
+    while True:
+        receipts = tuple(
+            download(deps.provider(row.provider), ref, deps.store, effects=deps.effects)
+            for ref in view.results
+        )
+        for receipt in receipts:
+            rows.record_raw_file(
+                deps.ledger,
+                row,
+                download=first + len(downloads) + 1,
+                kind=receipt.kind,
+                ref=receipt.ref,
+                digest=receipt.digest,
+                size=receipt.received_bytes,
+                receipt=json.dumps(asdict(receipt)),
+            )
+        downloads.append(receipts)
+        fetched = Fetched((view,), receipts, tuple(downloads[:-1]))
+        judged = judge(row, fetched, deps.store)
+        if judged.closed or same_bytes(receipts, fetched.earlier):
+            return fetched, judged
+        if len(downloads) >= MAX_DOWNLOADS:
+            raise DownloadError(
+                f"{row.batch_id} gave {len(downloads)} different copies of its results."
+            )
+
+
+def _stored(row: SubmissionRow, deps: Deps) -> Fetched:
+    """What a worker that died after COLLECTED left in ledger and store."""
+    assert row.view_digest is not None
+    status = import_module(f"llm_batch_assets.wire.{row.provider}.status")
+    view = status.read_batch(json.loads(deps.store.get(row.view_digest)))
+    by_download: dict[int, list[Receipt]] = {}
+    for raw in views.raw_files_of(deps.ledger, row.id):
+        by_download.setdefault(raw.download, []).append(Receipt(**json.loads(raw.receipt)))
+    copies = [tuple(by_download[number]) for number in sorted(by_download)][-row.downloads :]
+    if not copies:
+        return Fetched((view,))
+    return Fetched((view,), copies[-1], tuple(copies[:-1]))
+
+
+def _may_pass(judged: AccountLike) -> bool:
+    """Nothing was executed, nobody is at fault, and waiting may help."""
+    table = judged.table
+    return (
+        holds_only(table, "cls", frozenset({"retryable"}))
+        and holds_only(table, "reason", PASSING_REASONS)
+        and table["hold"].null_count == table.num_rows
+        and not pc.any(table["charged"]).as_py()
+    )
+
+
+def _again(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
+    """The batch executed nothing for a reason that passes: the same shard in the next epoch."""
+    key = submission_key(row.job_key, row.ordinal, row.epoch + 1)
+    first, longest = 30.0, 3600.0
+    with deps.ledger.write("failed_again") as connection:
+        now = deps.ledger.now(connection)
+        rows.move(
+            connection,
+            deps.ledger,
+            row,
+            "ACCOUNTED",
+            lease=lease,
+            worker=deps.worker,
+            reason="the batch executed nothing; the next epoch sends it again",
+        )
+        wait = int(min(longest, first * 2**row.epoch) * 1_000_000)
+        try:
+            rows.next_epoch(connection, row, key, deps.worker, now=now, due_at=now + wait)
+        except GateClosed as error:
+            raise DownloadError(str(error)) from error
+        after = rows.load(connection, key)
+    return _outcome(row, after, None)
+
+
+def _write(
+    row: SubmissionRow, judged: AccountLike, fetched: Fetched, deps: Deps, lease: Lease
+) -> Outcome:
+    evidence = write_evidence(row, judged, fetched, deps.store)
+    return _account(row, evidence, len(judged.anomalies), deps, lease)
+
+
+def _account(
+    row: SubmissionRow, evidence: ShardEvidence, anomalies: int, deps: Deps, lease: Lease
+) -> Outcome:
+    after = rows.transition(
+        deps.ledger,
+        row,
+        "ACCOUNTED",
+        lease=lease,
+        worker=deps.worker,
+        reason=", ".join(f"{n} {name}" for name, n in evidence.counts.items() if n),
+        closure_digest=evidence.closure_digest,
+        table_digest=evidence.table_digest,
+        answers_digest=evidence.answers_digest,
+        anomalies=anomalies,
+    )
+    return _outcome(row, after, evidence)
+
+
+def _not_ready(row: SubmissionRow) -> str:
+    if row.state in POLLED:
+        return f"{row.shard_key} is {row.state}: {row.done or 0}/{row.total or row.records}"
+    return f"{row.shard_key} is {row.state}: it has no results yet"
+
+
+def _outcome(
+    before: SubmissionRow, after: SubmissionRow, evidence: ShardEvidence | None
+) -> Outcome:
+    message = f"{after.shard_key} is {after.state}"
+    facts: dict[str, object] = {
+        "state": after.state,
+        "batch_id": before.batch_id,
+        "submission_key": before.submission_key,
+        "records": before.records,
+        "downloads": after.downloads,
+    }
+    if evidence is not None:
+        classes = {name: n for name, n in evidence.counts.items() if n}
+        message += ": " + ", ".join(f"{n} {name}" for name, n in classes.items())
+        facts |= classes
+        facts |= {
+            "closure": evidence.closure_digest,
+            "confirmed": evidence.confirmed,
+            "warnings": list(evidence.warnings),
+        }
+    return Outcome(
+        "collect",
+        before.shard_key,
+        after.state,
+        before.state != after.state,
+        message,
+        facts,
+        None if evidence is None else evidence.rows_digest,
+    )
