@@ -11,7 +11,10 @@ import click
 @click.option("--port", type=int, default=0, show_default=True, help="0 takes a free port.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
-    "--faults", default="none", show_default=True, help="Profile: none, default or hostile."
+    "--faults",
+    default="none",
+    show_default=True,
+    help="none, default, hostile, or a JSON list of faults.",
 )
 @click.option(
     "--scale",
@@ -37,12 +40,19 @@ def command(
     """
     import asyncio
 
-    from llm_batch_assets.simulator.server import build_app, build_server, build_world, listen
+    from llm_batch_assets.simulator.server import (
+        build_app,
+        build_server,
+        build_world,
+        listen,
+        serve,
+    )
     from llm_batch_assets.simulator.world import Options
 
     options = Options(batch_seconds=batch_seconds, s3_endpoint=s3_endpoint)
     try:
-        world = build_world(seed, faults, scale, options)
+        asked = json.loads(faults) if faults.startswith("[") else faults
+        world = build_world(seed, asked, scale, options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     try:
@@ -62,8 +72,4 @@ def command(
             }
         )
     )
-    server = build_server(build_app(world))
-    try:
-        asyncio.run(server.serve(sockets=[sock]))
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+    asyncio.run(serve(build_server(build_app(world)), sock))

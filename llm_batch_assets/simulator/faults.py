@@ -162,6 +162,8 @@ def parse(spec: Mapping[str, Any]) -> Fault:
     Raises:
         FaultError: It is not on the menu or has a parameter that it does not take.
     """
+    if not isinstance(spec, Mapping):
+        raise FaultError(f"a fault is an object, not {spec!r}")
     given = dict(spec)
     made: type[Fault]
     if "route" in given:

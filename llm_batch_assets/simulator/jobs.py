@@ -73,6 +73,7 @@ class Job:
     cancel_at: float | None = None
     finished: bool = False
     polls: int = 0
+    end_polls: int = 0
     lists: int = 0
     deleted: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
@@ -80,6 +81,17 @@ class Job:
     def fault(self, kind: str) -> BatchFault | None:
         """The batch's fault of a kind, if it has one."""
         return next((fault for fault in self.faults if fault.kind == kind), None)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the batch will stay as it is until somebody cancels it."""
+        return self.cancel_at is None and self.fault("stuck") is not None
+
+    def cancel(self, now: float) -> None:
+        """Take a cancel. One that comes when every line has run loses the race."""
+        if self.fault("stuck"):
+            self.validating = self.window = now - self.created + 1.0
+        self.cancel_at = now
 
     @property
     def run_start(self) -> float:
@@ -115,7 +127,7 @@ class Job:
 
     def phase(self, now: float) -> Phase:
         """Where the batch is at an instant."""
-        if self.fault("stuck"):
+        if self.stuck:
             return "validating"
         if self.errors:
             return "failed" if now >= self.end else "validating"
@@ -132,7 +144,7 @@ class Job:
 
     def due(self, now: float) -> int:
         """How many lines must have run by an instant."""
-        if self.errors or self.fault("stuck"):
+        if self.errors or self.stuck:
             return 0
         until = min(now, self.stop)
         if until < self.run_start:

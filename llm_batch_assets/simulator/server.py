@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
 import time
@@ -78,6 +79,15 @@ def build_server(app: Application) -> uvicorn.Server:
         timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
+
+
+async def serve(server: uvicorn.Server, sock: socket.socket) -> None:
+    """Serve in the foreground until SIGINT or SIGTERM, then end without an error."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    # uvicorn's own ``serve`` would raise the signal again after its shutdown.
+    await server._serve([sock])
 
 
 class Simulator:

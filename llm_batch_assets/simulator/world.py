@@ -74,7 +74,11 @@ class Dialect(Protocol):
     def perform(
         self, job: Job, line: Line, fault: str | None, rng: random.Random
     ) -> tuple[dict[str, Any], bool, dict[str, int], str | None]:
-        """Answer one line: payload, is it an error, token counts, ``cut`` if it was cut."""
+        """Answer one line: payload, is it an error, token counts, and a word on the label.
+
+        The word is ``cut`` if a limit cut the answer, ``plain`` if the endpoint has no such
+        fault and answered as usual, else None.
+        """
 
     def row(self, job: Job, line_id: str, payload: dict[str, Any], error: bool, mark: str) -> bytes:
         """The result line for a payload; ``mark`` names the execution."""
@@ -180,7 +184,7 @@ class World:
                 while job.executed < job.due(now):
                     self._slice(job, job.due(now))
                     await asyncio.sleep(0)
-                if not job.finished and now >= job.end and not job.fault("stuck"):
+                if not job.finished and now >= job.end and not job.stuck:
                     job.finished = True
                     self.dialects[job.provider].finish(job)
                     self._live.remove(job)
@@ -277,6 +281,8 @@ _FAIL_TEXT = {
 def _label(fault: str | None, error: bool, given: Label | str | None) -> Label:
     if fault in _WITHHELD:
         return "withheld"
+    if given == "plain":
+        return "failed" if error else "good"
     if fault == "cut" or given == "cut":
         return "cut"
     if fault in _REFUSED:

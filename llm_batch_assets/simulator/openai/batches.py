@@ -133,8 +133,10 @@ class Batches:
         """``GET /v1/batches/{id}``."""
         job = self._require(call)
         await self._world.settle()
+        now = self._world.clock.now()
         job.polls += 1
-        return json_reply(self._view(job, self._world.clock.now()))
+        job.end_polls += job.phase(now) in ENDS
+        return json_reply(self._view(job, now))
 
     async def list_all(self, call: Call) -> Reply:
         """``GET /v1/batches``: newest first."""
@@ -172,9 +174,7 @@ class Batches:
             status = self._world.options.cancel_ended_status
             refuse(status, f"Cannot cancel a batch with status '{phase}'.", None)
         if phase != "cancelling":
-            job.faults = [one for one in job.faults if one.kind != "stuck"]
-            # A batch that is being finalized has run every line: the cancel loses the race.
-            job.cancel_at = now
+            job.cancel(now)
         return json_reply(self._view(job, now))
 
     def _require(self, call: Call) -> Job:
@@ -194,7 +194,7 @@ class Batches:
             status = "reticulating"
         over = phase in ENDS
         late = job.fault("late_files")
-        named = over and not (late and job.polls <= late.looks)
+        named = over and not (late and job.end_polls <= late.looks)
         output, error = job.extra.get("output_file_id"), job.extra.get("error_file_id")
         if over and error is None and job.fault("empty_file_id") and phase != "failed":
             error = ""

@@ -389,7 +389,7 @@ def _embeddings(
     used = sum(tokens(str(one)) for one in inputs)
     usage = {"prompt_tokens": used, "total_tokens": used}
     payload = {"object": "list", "data": data, "model": model, "usage": usage}
-    return payload, {"input": used, "output": 0}, None
+    return payload, {"input": used, "output": 0}, "plain"
 
 
 def _moderation(
@@ -411,7 +411,7 @@ def _moderation(
         "category_applied_input_types": {name: ["text"] for name in names},
     }
     count = len(given) if isinstance(given, list) else 1
-    return {"id": f"modr-{_hex(rng, 24)}", "model": model, "results": [result] * count}, {}, None
+    return {"id": f"modr-{_hex(rng, 24)}", "model": model, "results": [result] * count}, {}, "plain"
 
 
 def _failed(endpoint: str, payload: dict[str, Any]) -> dict[str, Any]:
