@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from llm_batch_assets.types import BatchView, ResultKind
+from llm_batch_assets.wire.readers import wire_of
 from llm_batch_assets.wire.shapes import AnswerKind
 
 RULES_VERSION = "1"
@@ -147,6 +148,8 @@ class Account:
     def unread(self) -> tuple[str, ...]:
         """Kinds of files that the batch names and nobody read."""
         if self.view is None or self.in_flight:
+            return ()
+        if self.view.status in wire_of(self.rules.provider).unpromised:
             return ()
         have = {raw.kind for raw in self.raws}
         return tuple(sorted({ref.kind for ref in self.view.results} - have - {"bedrock_manifest"}))

@@ -2,8 +2,8 @@
 
 A rule has a stable id; evidence names the rule that decided. ``cases/README.md`` and the field
 notes pin the classes: a record's class says what happened to it, the hold says that only a person
-can change the outcome (an account fault fails no record), ``unqualified`` says that it was answered but
-not acceptably.
+can change the outcome (an account fault fails no record), ``unqualified`` says that it was answered
+but not acceptably.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class Wire:
         fault_rule: one entry of a failed batch's errors -> rule.
         unreached: raw statuses that end a batch which did not reach every record: their missing
             ids need no second download (Bedrock's PartiallyCompleted).
+        unpromised: our statuses under which a named result may well not exist (a prefix).
         inline_rows: (bytes of an array of job objects, place of one) -> the result lines that the
             object itself carries, or None.
         expires_unstarted: an ``expired`` batch without a row never began: all its ids expired.
@@ -34,6 +35,7 @@ class Wire:
     fault_rule: Callable[[BatchFault], Rule]
     unreached: frozenset[str] = frozenset()
     expires_unstarted: bool = False
+    unpromised: frozenset[str] = frozenset()
     inline_rows: Callable[[bytes, int], bytes | None] | None = None
 
 
@@ -48,5 +50,6 @@ def wire_of(provider: str) -> Wire:
         fault_rule=status.fault_rule,
         unreached=getattr(status, "UNREACHED", frozenset()),
         expires_unstarted=getattr(status, "EXPIRES_UNSTARTED", False),
+        unpromised=getattr(status, "UNPROMISED", frozenset()),
         inline_rows=getattr(status, "inline_rows", None),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,3 +48,12 @@ def bytes_of(raw: Mapping[str, Any]) -> bytes:
         return orjson.dumps(raw, default=str)
     except TypeError:
         return json.dumps(raw, default=str).encode("utf-8", "backslashreplace")
+
+
+_LABEL = re.compile(r"(?:(?P<deployment>.+)[^0-9A-Za-z])?(?P<key>[0-9a-f]{64})", re.DOTALL)
+
+
+def label_of(value: Any) -> tuple[str | None, str | None]:
+    """(deployment, submission key) of a name that ends in our key, after any separator."""
+    found = _LABEL.fullmatch(value) if isinstance(value, str) and len(value) < 1000 else None
+    return (found["deployment"], found["key"]) if found else (None, None)
