@@ -6,7 +6,7 @@ from llm_batch_assets import controller
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.judging import write_unanswered
 from llm_batch_assets.engine.outcome import Outcome
-from llm_batch_assets.engine.specs import job_spec
+from llm_batch_assets.engine.specs import job_spec, micros
 from llm_batch_assets.ledger import accounting, freezing
 from llm_batch_assets.ledger.database import utc_from_micros
 from llm_batch_assets.ledger.leases import Lease, kept
@@ -160,7 +160,7 @@ def _cut(
         basis,
         lease,
         deps.worker,
-        due_at=now + int(wait.total_seconds() * 1_000_000),
+        due_at=now + micros(wait),
     )
 
 

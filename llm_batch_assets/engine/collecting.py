@@ -22,6 +22,7 @@ from llm_batch_assets.engine.judging import (
     write_unanswered,
 )
 from llm_batch_assets.engine.outcome import Outcome
+from llm_batch_assets.engine.specs import micros
 from llm_batch_assets.errors import (
     DownloadError,
     GateClosed,
@@ -35,6 +36,7 @@ from llm_batch_assets.ledger import views
 from llm_batch_assets.ledger.leases import Lease, kept
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import COLLECTABLE, POLLED
+from llm_batch_assets.manifest import load_manifest
 from llm_batch_assets.reconcile.evidence import (
     AccountLike,
     ShardEvidence,
@@ -199,7 +201,7 @@ def _may_pass(judged: AccountLike) -> bool:
 def _again(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
     """The batch executed nothing for a reason that passes: the same shard in the next epoch."""
     key = submission_key(row.job_key, row.ordinal, row.epoch + 1)
-    first, longest = 30.0, 3600.0
+    backoff = load_manifest(deps.store, row.manifest_digest).retry.backoff
     with deps.ledger.write("failed_again") as connection:
         now = deps.ledger.now(connection)
         rows.move(
@@ -211,7 +213,7 @@ def _again(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
             worker=deps.worker,
             reason="the batch executed nothing; the next epoch sends it again",
         )
-        wait = int(min(longest, first * 2**row.epoch) * 1_000_000)
+        wait = micros(backoff.delay(row.epoch + 1))
         try:
             rows.next_epoch(connection, row, key, deps.worker, now=now, due_at=now + wait)
         except GateClosed as error:
