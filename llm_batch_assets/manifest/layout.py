@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ def cut(
 ) -> list[tuple[int, int]]:
     """Ranges [start, end) of records, in order, each within the limits.
 
-    The last range is filled up from the one before it where it would fall below ``minimum``.
+    Where the last range falls below ``minimum``, all ranges are made about equal instead.
 
     Args:
         sizes: bytes of each request line; none may exceed ``limits.bytes`` by itself.
@@ -32,9 +31,27 @@ def cut(
         inputs: embedding inputs of each record; None for one each.
     """
     total = len(sizes)
+    ranges = _greedy(sizes, limits, inputs, limits.records)
+    if len(ranges) > 1 and _size(ranges[-1]) < limits.minimum:
+        even = _greedy(sizes, limits, inputs, -(-total // len(ranges)))
+        if min(map(_size, even)) >= limits.minimum:
+            return even
+    return ranges
+
+
+def _size(found: tuple[int, int]) -> int:
+    return found[1] - found[0]
+
+
+def _greedy(
+    sizes: NDArray[np.int64],
+    limits: ShardLimits,
+    inputs: NDArray[np.int64] | None,
+    records: int,
+) -> list[tuple[int, int]]:
+    total = len(sizes)
     ends = np.cumsum(sizes, dtype=np.int64)
     counts = None if inputs is None else np.cumsum(inputs, dtype=np.int64)
-    records = limits.records
     if limits.inputs is not None and inputs is None:
         records = min(records, limits.inputs)
     found: list[tuple[int, int]] = []
@@ -48,20 +65,4 @@ def cut(
         end = max(end, start + 1)
         found.append((start, end))
         start = end
-    return _top_up(found, sizes, limits)
-
-
-def _top_up(
-    ranges: Sequence[tuple[int, int]], sizes: NDArray[np.int64], limits: ShardLimits
-) -> list[tuple[int, int]]:
-    found = list(ranges)
-    if len(found) < 2:
-        return found
-    (first, middle), (_, end) = found[-2:]
-    lacking = limits.minimum - (end - middle)
-    if lacking <= 0 or (middle - lacking) - first < limits.minimum:
-        return found
-    moved = middle - lacking
-    if int(sizes[moved:end].sum()) <= limits.bytes:
-        found[-2:] = [(first, moved), (moved, end)]
     return found

@@ -47,7 +47,7 @@ class Spool:
         self._file.close()
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._body_sizes)
 
     def add(
         self,

@@ -1,0 +1,61 @@
+"""Cutting: every record in exactly one shard, in order, within every limit."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_batch_assets.manifest.layout import ShardLimits, cut
+
+
+@given(
+    sizes=st.lists(st.integers(1, 50), max_size=60),
+    records=st.integers(1, 20),
+    room=st.integers(50, 300),
+    inputs=st.one_of(st.none(), st.integers(5, 30)),
+    minimum=st.integers(1, 8),
+    data=st.data(),
+)
+def test_every_limit_holds(
+    sizes: list[int],
+    records: int,
+    room: int,
+    inputs: int | None,
+    minimum: int,
+    data: st.DataObject,
+) -> None:
+    count = len(sizes)
+    each = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
+    limits = ShardLimits(records, room, inputs, minimum)
+    ranges = cut(np.array(sizes, dtype=np.int64), limits, np.array(each, dtype=np.int64))
+    covered = [n for start, end in ranges for n in range(start, end)]
+    assert covered == list(range(count))
+    for start, end in ranges:
+        assert 0 < end - start <= records
+        assert sum(sizes[start:end]) <= room
+        assert inputs is None or sum(each[start:end]) <= inputs
+    # No two neighbours would fit into one, unless they were evened out for the minimum.
+    if minimum == 1:
+        for (start, middle), (_, end) in itertools.pairwise(ranges):
+            longer = middle + 1
+            assert (
+                longer - start > records
+                or sum(sizes[start:longer]) > room
+                or (inputs is not None and sum(each[start:longer]) > inputs)
+            )
+            assert end > middle
+
+
+def test_a_last_shard_below_the_minimum_is_evened_out() -> None:
+    sizes = np.full(310, 10, dtype=np.int64)
+    limits = ShardLimits(records=150, bytes=10_000, minimum=100)
+    assert [end - start for start, end in cut(sizes, limits)] == [104, 104, 102]
+    # Where that is impossible the limits win.
+    tight = ShardLimits(records=150, bytes=10_000, minimum=160)
+    assert [end - start for start, end in cut(sizes, tight)] == [150, 150, 10]
+
+
+def test_one_input_each_where_nothing_else_is_said() -> None:
+    sizes = np.full(10, 1, dtype=np.int64)
+    assert cut(sizes, ShardLimits(100, 100, inputs=4)) == [(0, 4), (4, 8), (8, 10)]
