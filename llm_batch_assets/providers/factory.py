@@ -28,4 +28,8 @@ def open_provider(
         from llm_batch_assets.providers.openai import OpenAIProvider
 
         return OpenAIProvider(env=env, deployment=deployment, effects=effects)
-    raise InputError(f"The provider {name!r} is unknown: write openai.")
+    if name == "anthropic":
+        from llm_batch_assets.providers.anthropic import AnthropicProvider
+
+        return AnthropicProvider(env=env, deployment=deployment, effects=effects)
+    raise InputError(f"The provider {name!r} is unknown: write openai or anthropic.")
