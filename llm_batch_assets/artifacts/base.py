@@ -106,7 +106,15 @@ def is_digest(name: str) -> bool:
 
 def new_store_file() -> bytes:
     """The content of a fresh ``store.json``."""
-    return json.dumps({"store_id": secrets.token_hex(16)}).encode() + b"\n"
+    return store_file(secrets.token_hex(16))
+
+
+def store_file(store_id: str) -> bytes:
+    """The one content of a ``store.json`` with this id.
+
+    It carries a digest of its own, so that the only file not named by its bytes can be checked.
+    """
+    return json.dumps({"store_id": store_id, "sha256": _own_digest(store_id)}).encode() + b"\n"
 
 
 def read_store_file(data: bytes, where: str) -> str:
@@ -116,14 +124,23 @@ def read_store_file(data: bytes, where: str) -> str:
         ArtifactError: when the file is not what this package writes.
     """
     try:
-        store_id = json.loads(data)["store_id"]
-    except (ValueError, KeyError, TypeError):
-        store_id = None
-    if not isinstance(store_id, str) or not store_id:
+        content = json.loads(data)
+        store_id = content["store_id"]
+        own = content.get("sha256")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        store_id = own = None
+    known = isinstance(store_id, str) and bool(store_id)
+    if not known or own not in (None, _own_digest(store_id)):
         raise ArtifactError(
-            f"{where} does not name a store_id.", remedy="Restore it from a backup of the store."
+            f"{where} does not name a store_id that its own digest confirms.",
+            remedy="Restore it from a backup of the store.",
         )
+    assert isinstance(store_id, str)
     return store_id
+
+
+def _own_digest(store_id: str) -> str:
+    return hashlib.sha256(store_id.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def damaged(digest: str, where: str, found: str) -> ArtifactError:

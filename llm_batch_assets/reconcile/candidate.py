@@ -128,7 +128,8 @@ def _properties(answer: str, output_schema: Mapping[str, Any] | None) -> dict[st
         return {}
     properties = output_schema.get("properties")
     found = {}
-    for name, spec in (properties if isinstance(properties, Mapping) else {}).items():
+    # By name: the order of keys in a JSON object says nothing, and does not survive canonical JSON.
+    for name, spec in sorted((properties if isinstance(properties, Mapping) else {}).items()):
         kinds = spec.get("type") if isinstance(spec, Mapping) else None
         names = {kinds} if isinstance(kinds, str) else set(kinds or ()) - {"null"}
         if len(names) == 1 and (kind := names.pop()) in _SCALARS:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from llm_batch_assets.artifacts.base import object_key
-from llm_batch_assets.errors import ArtifactError
+from llm_batch_assets.errors import ArtifactError, InputError
+from llm_batch_assets.identity import canonical_json
 from llm_batch_assets.reconcile.candidate import REVISION_CLOSURE
 from llm_batch_assets.reconcile.evidence import SHARD_CLOSURE
 from llm_batch_assets.reconcile.merge import JOB_CLOSURE
@@ -31,6 +32,8 @@ def read_documents(folder: Folder, report: Report) -> Documents:
             document = _parse(path)
         if document is None:
             continue
+        if document["kind"] != MANIFEST and not _is_canonical(document, folder.get(digest)):
+            report.fault(object_key(digest), "is not as this program writes it")
         if document.get("version") != 1:
             report.fault(object_key(digest), f"is a {document['kind']} of an unknown version")
             continue
@@ -50,10 +53,17 @@ def check_references(folder: Folder, documents: Documents, report: Report) -> No
                     report.fault(
                         object_key(reference), f"is absent; {object_key(digest)} names it as {role}"
                     )
-    roots = {digest for of_kind in documents.values() for digest in of_kind}
+    kinds = {digest: kind for kind, of_kind in documents.items() for digest in of_kind}
     for digest in folder.digests():
-        if digest not in named and digest not in roots:
+        kind = kinds.get(digest)
+        if digest in named or kind == REVISION_CLOSURE:
+            continue
+        if kind is None:
             report.note(object_key(digest), "is named by no document: nothing rests on it")
+        else:
+            report.note(
+                object_key(digest), f"is a {kind} that no closure names: in flight, or left behind"
+            )
 
 
 def _named(
@@ -102,6 +112,13 @@ def references(kind: str, document: Mapping[str, Any]) -> Iterator[tuple[str, st
         yield "candidate", document["candidate"]["object"]
         yield "decisions", document["facts"]["decisions"]
         yield "carried answers", document["facts"]["carried"]
+
+
+def _is_canonical(document: dict[str, Any], data: bytes) -> bool:
+    try:
+        return canonical_json(document) == data
+    except InputError:
+        return False
 
 
 def _parse(path: Path) -> dict[str, Any] | None:

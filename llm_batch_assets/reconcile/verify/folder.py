@@ -14,6 +14,7 @@ from llm_batch_assets.artifacts.base import (
     is_digest,
     object_key,
     read_store_file,
+    store_file,
 )
 from llm_batch_assets.errors import ArtifactError, InputError
 from llm_batch_assets.reconcile.verify.report import Report
@@ -62,10 +63,14 @@ class Folder:
         if not path.is_file():
             report.fault(STORE_FILE, "is absent")
             return
+        data = path.read_bytes()
         try:
-            self.store_id = read_store_file(path.read_bytes(), STORE_FILE)
-        except ArtifactError as error:
+            self.store_id = read_store_file(data, STORE_FILE)
+        except (ArtifactError, UnicodeError) as error:
             report.fault(STORE_FILE, str(error))
+            return
+        if data != store_file(self.store_id):
+            report.fault(STORE_FILE, "is not as this program writes it")
 
     def get(self, digest: str) -> bytes:
         """The object's bytes."""
