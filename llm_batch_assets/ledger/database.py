@@ -103,7 +103,7 @@ class Ledger:
         url: str,
         *,
         deployment: str,
-        clock: Clock = utc_now,
+        clock: Clock | None = None,
         effects: Effects = NO_EFFECTS,
     ) -> None:
         parsed = normal_url(url)
@@ -112,8 +112,10 @@ class Ledger:
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.engine = sa.create_engine(parsed, pool_pre_ping=not self.is_sqlite)
         self._url = parsed
+        # A PostgreSQL ledger's clock is its server's, unless a test brings one.
+        self._clock = utc_now if clock is None and self.is_sqlite else clock
         if self.is_sqlite:
-            _prepare_sqlite(self.engine, clock)
+            _prepare_sqlite(self.engine, self._clock or utc_now)
         else:
             _prepare_postgres(self.engine)
 
@@ -141,10 +143,11 @@ class Ledger:
 
     def now(self, connection: Connection) -> int:
         """The ledger's clock in microseconds UTC: the database's, not this machine's."""
-        if self.is_sqlite:
-            text = "SELECT llm_batch_now()"
-        else:
-            text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        if self._clock is not None:
+            if self.is_sqlite:
+                return int(connection.exec_driver_sql("SELECT llm_batch_now()").scalar_one())
+            return to_micros(self._clock()) or 0
+        text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
         return int(connection.exec_driver_sql(text).scalar_one())
 
     def time(self) -> int:

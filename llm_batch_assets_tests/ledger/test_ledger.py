@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -192,14 +190,12 @@ def test_held_releases_after_an_error_and_says_who_waits(ledger: Ledger) -> None
         pass
 
 
-def test_another_store_or_deployment_or_a_newer_schema_is_refused(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_another_store_or_deployment_or_a_newer_schema_is_refused(ledger: Ledger, url: str) -> None:
     ledger.bind_store("s1")
     ledger.bind_store("s1")
     with pytest.raises(WrongStore, match=r"s1.*s2"):
         ledger.bind_store("s2")
-    other = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", deployment="d-other")
+    other = Ledger(url, deployment="d-other")
     with pytest.raises(SchemaMismatch, match="deployment"):
         other.check()
     with ledger.write("test") as connection:
@@ -210,9 +206,9 @@ def test_another_store_or_deployment_or_a_newer_schema_is_refused(
         ledger.check()
 
 
-def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:
+def test_a_ledger_without_tables_says_what_to_run(url: str) -> None:
     with pytest.raises(SchemaMismatch, match="ledger upgrade"):
-        Ledger(f"sqlite:///{tmp_path / 'none.db'}", deployment="d").check()
+        Ledger(url, deployment="d").check()
 
 
 def test_migrations_give_exactly_the_tables_of_the_schema(ledger: Ledger) -> None:

@@ -1,0 +1,18 @@
+"""Real servers for tests, started as a normal user on loopback and stopped by their process id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llm_batch_assets_tests.postgres import Postgres
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL server of this test session; ``postgres.database()`` is a fresh one."""
+    folder: Path = tmp_path_factory.mktemp("postgres")
+    with Postgres(folder) as server:
+        yield server
