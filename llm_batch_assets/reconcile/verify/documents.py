@@ -55,14 +55,14 @@ def check_references(folder: Folder, documents: Documents, report: Report) -> No
                     )
     kinds = {digest: kind for kind, of_kind in documents.items() for digest in of_kind}
     for digest in folder.digests():
-        kind = kinds.get(digest)
-        if digest in named or kind == REVISION_CLOSURE:
+        of = kinds.get(digest)
+        if digest in named or of == REVISION_CLOSURE:
             continue
-        if kind is None:
+        if of is None:
             report.note(object_key(digest), "is named by no document: nothing rests on it")
         else:
             report.note(
-                object_key(digest), f"is a {kind} that no closure names: in flight, or left behind"
+                object_key(digest), f"is a {of} that no closure names: in flight, or left behind"
             )
 
 
