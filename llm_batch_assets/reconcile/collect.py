@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from typing import Any
 
 import orjson
@@ -18,7 +19,11 @@ from llm_batch_assets.wire.strict import Fault, line_slowly
 
 
 class Collector:
-    """What was read so far. Rows are numbered in reading order; ``row_of`` joins ids to rows."""
+    """What was read so far.
+
+    Rows are numbered in reading order, lines too, over all files; ``row_of`` joins an expected id
+    to its first row. ``joined`` has one entry per row: (line, place of the id, rule, row).
+    """
 
     def __init__(self, expected: Expected, rules: Rules, wire: Wire) -> None:
         """Prepare the join.
@@ -26,144 +31,161 @@ class Collector:
         Raises:
             InputError: when an expected id repeats.
         """
-        self.index = {wire_id: at for at, wire_id in enumerate(expected.wire_ids)}
-        if len(self.index) != len(expected.wire_ids):
-            raise InputError("An expected id is listed twice.", remedy="Ids must be unique.")
         self.expected, self.rules, self.wire = expected, rules, wire
-        self.row_of = array("q", [-1]) * len(self.index)
-        self.rows: list[Row] = []
-        self.rules_of: list[Rule] = []
+        self.count = len(expected.wire_ids)
+        # Ids leave this map with their first row: what is not in it repeats, or is foreign.
+        self._waiting = dict(zip(expected.wire_ids, range(self.count), strict=True))
+        if len(self._waiting) != self.count:
+            raise InputError("An expected id is listed twice.", remedy="Ids must be unique.")
+        self._index: dict[str, int] | None = None
+        self._row_of: dict[int, int] = {}
+        self.joined: list[tuple[int, int, Rule, Row]] = []
         self.reasons: dict[int, str] = {}
-        self.place: tuple[array[int], ...] = tuple(array("q") for _ in range(4))
+        self.starts, self.lengths = array("q"), array("q")
         self.files: list[RawFile] = []
+        self.first_lines: list[int] = []
         self.conflicts: set[int] = set()
         self.identical: set[int] = set()
         self.anomalies: list[Anomaly] = []
         self.rows_seen = 0
         self._asked = Asked(rules.answer, rules.endpoint, rules.schema is not None)
         self._judge = Judge(rules)
-        self._values: list[tuple[int, Any]] = []
+        self._values: list[tuple[int, int, Any]] = []
 
     def read(self, raw: RawFile) -> None:
         """Read one file. Total and linear: any bytes give rows and anomalies."""
-        file_number = len(self.files)
         self.files.append(raw)
+        first = len(self.starts)
+        self.first_lines.append(first)
         if unreadable_file(raw.data):
-            self._reject(raw, 0, 0, len(raw.data), "not_utf8")
+            self._note(raw, 0, 0, len(raw.data), "unreadable", "not_utf8", None)
             return
-        loads, dumps = orjson.loads, orjson.dumps
-        row_id, read = self.wire.row_id, self.wire.read
-        index, row_of, asked = self.index, self.row_of, self._asked
-        rows, rules_of, judge = self.rows, self.rules_of, self._judge.judge
-        model_fits, values, keep = self._judge.model, self._values, self.rules.gate is not None
-        file_at, line_at, start_at, length_at = self.place
-        longest = self.rules.max_line_bytes
+        loads, dumps, slowly = orjson.loads, orjson.dumps, line_slowly
+        row_id, read, quick = self.wire.row_id, self.wire.read, self.wire.quick or _never
+        pop, asked, join = self._waiting.pop, self._asked, self.joined.append
+        judge, fits = self._judge.judge, self._judge.model
+        keep, longest = self.rules.gate is not None, self.rules.max_line_bytes
+        at_line = first - 1
+        seen = 0
         for block in blocks(raw):
-            number = block.number - 1
-            for place, line in enumerate(block.lines):
-                number += 1
+            self.starts.frombytes(block.starts.tobytes())
+            self.lengths.frombytes(block.lengths.tobytes())
+            for line, colons in zip(block.lines, block.colons, strict=True):
+                at_line += 1
                 try:
                     parsed = loads(line)
                     # See ``strict.line``: equal colons prove that no key was repeated.
-                    if dumps(parsed).count(b":") != block.colons[place] or place in block.odd:
-                        parsed = line_slowly(line)
+                    if dumps(parsed).count(b":") != colons:
+                        parsed = slowly(line)
                 except (ValueError, TypeError):
                     if not line.strip(b" \t\r"):
                         continue
                     try:
-                        parsed = line_slowly(line)
+                        parsed = slowly(line)
                     except Fault as fault:
-                        self._reject(raw, number, block.starts[place], len(line), fault.reason)
+                        self._reject(at_line, fault.reason)
                         continue
-                start = block.starts[place]
-                if len(line) > longest:
-                    self._reject(raw, number, start, len(line), "line_too_long")
-                    continue
                 if type(parsed) is not dict:
-                    self._reject(raw, number, start, len(line), "not_object")
+                    self._reject(at_line, "not_object")
                     continue
                 wire_id = row_id(parsed)
                 if type(wire_id) is not str or not wire_id:
-                    self._reject(raw, number, start, len(line), "no_id")
+                    self._reject(at_line, "no_id")
                     continue
-                self.rows_seen += 1
-                at = index.get(wire_id)
-                if at is None:
-                    self._unknown(raw, number, start, len(line), wire_id)
+                if len(line) > longest:
+                    self._reject(at_line, "line_too_long")
                     continue
-                if row_of[at] >= 0:
-                    self._again(at, raw, number, start, line, wire_id)
+                seen += 1
+                place = pop(wire_id, -1)
+                if place < 0:
+                    self._again(wire_id, at_line, line)
                     continue
-                row = read(parsed, line, asked)
-                rule = row.rule
+                row = quick(parsed, asked) or read(parsed, line, asked)
+                rule = row[0]
                 if rule is ACCEPTED:
                     fault_rule, value = judge(wire_id, row.answer or "", row.embedding)
                     if fault_rule is not None:
                         rule = fault_rule
-                    elif not model_fits(row.served_model):
+                    elif not fits(row.served_model):
                         rule = QUALITY["served_model"]
                     elif keep:
-                        values.append((at, value))
-                row_of[at] = len(rows)
-                rows.append(row)
-                rules_of.append(rule)
-                file_at.append(file_number)
-                line_at.append(number)
-                start_at.append(start)
-                length_at.append(len(line))
+                        self._values.append((place, len(self.joined), value))
+                join((at_line, place, rule, row))
+        self.rows_seen += seen
 
     def gate(self) -> None:
         """Let the workload's gate judge what passed so far, in the order of the expected ids."""
         waiting = sorted(
-            (pair for pair in self._values if pair[0] not in self.conflicts),
-            key=lambda pair: pair[0],
+            (one for one in self._values if one[0] not in self.conflicts), key=lambda one: one[0]
         )
         ids, names = self.expected.wire_ids, self.expected.record_ids
         for first in range(0, len(waiting), self.rules.gate_batch):
             some = waiting[first : first + self.rules.gate_batch]
             answers = [
                 Answer(
-                    ids[at],
-                    ids[at] if names is None else str(names[at]),
-                    self.rows[self.row_of[at]].answer or "",
+                    ids[place],
+                    ids[place] if names is None else str(names[place]),
+                    self.joined[row][3].answer or "",
                     value,
                 )
-                for at, value in some
+                for place, row, value in some
             ]
-            for (at, _), reason in zip(some, self._judge.gate(answers), strict=True):
+            for (place, row, _), reason in zip(some, self._judge.gate(answers), strict=True):
                 if reason is not None:
-                    self.rules_of[self.row_of[at]] = QUALITY["gate"]
-                    self.reasons[self.row_of[at]] = f"gate: {reason}"[:200]
+                    line, _, _, seen = self.joined[row]
+                    self.joined[row] = (line, place, QUALITY["gate"], seen)
+                    self.reasons[place] = f"gate: {reason}"[:200]
         self._values.clear()
 
-    def _again(
-        self, at: int, raw: RawFile, number: int, start: int, line: bytes, wire_id: str
-    ) -> None:
-        """A second row for one id: identical bytes collapse, anything else is a conflict."""
-        first = self.row_of[at]
-        file_at, line_at, start_at, length_at = self.place
-        origin = self.files[file_at[first]]
-        began, length = start_at[first], length_at[first]
-        if bytes(origin.data[began : began + length]) == line:
-            self.identical.add(at)
-            self._note(raw, number, start, len(line), "duplicate_identical", "same_bytes", wire_id)
+    def _again(self, wire_id: str, at_line: int, line: bytes) -> None:
+        """An id that is not waiting for its row: a repeat, or none of ours.
+
+        Identical bytes collapse, anything else is a conflict; a foreign id is an anomaly.
+        """
+        if self._index is None:
+            self._index = dict(zip(self.expected.wire_ids, range(self.count), strict=True))
+        place = self._index.get(wire_id)
+        if place is None:
+            tag, dash, name = wire_id.partition("-")
+            own = self.expected.tag
+            ours = own is not None and dash and tag != own and f"{own}-{name}" in self._index
+            self._mark(at_line, "unknown", "other_shard" if ours else "unknown_id", wire_id)
             return
-        if at not in self.conflicts:
-            self.conflicts.add(at)
-            self._note(
-                origin, line_at[first], began, length, "duplicate", "conflicting_rows", wire_id
-            )
-        self._note(raw, number, start, len(line), "duplicate", "conflicting_rows", wire_id)
+        first = self._first_line(place)
+        origin = self._file_of(first)
+        began = self.starts[first]
+        if bytes(origin.data[began : began + self.lengths[first]]) == line:
+            self.identical.add(place)
+            self._mark(at_line, "duplicate_identical", "same_bytes", wire_id)
+            return
+        if place not in self.conflicts:
+            self.conflicts.add(place)
+            self._mark(first, "duplicate", "conflicting_rows", wire_id)
+        self._mark(at_line, "duplicate", "conflicting_rows", wire_id)
 
-    def _unknown(self, raw: RawFile, number: int, start: int, length: int, wire_id: str) -> None:
-        tag, dash, name = wire_id.partition("-")
-        own = self.expected.tag
-        known = own is not None and dash == "-" and tag != own and f"{own}-{name}" in self.index
-        reason = "other_shard" if known else "unknown_id"
-        self._note(raw, number, start, length, "unknown", reason, wire_id)
+    def _first_line(self, place: int) -> int:
+        known = self._row_of
+        for at in range(len(known), len(self.joined)):
+            known[self.joined[at][1]] = self.joined[at][0]
+        return known[place]
 
-    def _reject(self, raw: RawFile, number: int, start: int, length: int, reason: str) -> None:
-        self._note(raw, number, start, length, "unreadable", reason, None)
+    def _file_of(self, at_line: int) -> RawFile:
+        return self.files[bisect_right(self.first_lines, at_line) - 1]
+
+    def _reject(self, at_line: int, reason: str) -> None:
+        self._mark(at_line, "unreadable", reason, None)
+
+    def _mark(self, at_line: int, kind: AnomalyKind, reason: str, wire_id: str | None) -> None:
+        file_number = bisect_right(self.first_lines, at_line) - 1
+        self._note(
+            self.files[file_number],
+            at_line - self.first_lines[file_number] + 1,
+            self.starts[at_line],
+            self.lengths[at_line],
+            kind,
+            reason,
+            wire_id,
+        )
 
     def _note(
         self,
@@ -180,3 +202,7 @@ class Collector:
         self.anomalies.append(
             Anomaly(raw.digest, raw.name, number, start, length, kind, reason, wire_id)
         )
+
+
+def _never(parsed: Any, asked: Asked) -> None:
+    """For providers without a fast lane."""

@@ -25,18 +25,17 @@ class Block:
     """Some whole lines of a file.
 
     Attributes:
-        number: 1-based number of the first line.
         starts: offset of every line in the file.
+        lengths: bytes of every line.
         lines: bytes without the newline and without carriage returns before it.
-        colons: number of colons of every line.
-        odd: places in ``lines`` whose text writes a character as the escape of a colon.
+        colons: number of colons of every line; -1 for a line that writes a colon as an escape, so
+            that no count proves anything of it.
     """
 
-    number: int
-    starts: list[int] = field(repr=False)
+    starts: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
     lines: list[bytes] = field(repr=False)
     colons: list[int] = field(repr=False)
-    odd: frozenset[int]
 
 
 def unreadable_file(data: bytes | mmap | memoryview) -> bool:
@@ -50,7 +49,7 @@ def blocks(raw: RawFile, size: int = BLOCK) -> Iterator[Block]:
     data = raw.data
     total = len(data)
     at = 3 if bytes(data[:3]) == _BOM else 0
-    number, released = 1, 0
+    released = 0
     while at < total:
         end = min(at + size, total)
         piece = bytes(data[at:end])
@@ -68,9 +67,7 @@ def blocks(raw: RawFile, size: int = BLOCK) -> Iterator[Block]:
                     if cut:
                         break
                 piece = b"".join(rest)
-        block = _block(piece, at, number)
-        yield block
-        number += len(block.lines)
+        yield _block(piece, at)
         at += len(piece)
         if isinstance(data, mmap) and at - released > 16 * size:
             # Pages that were read would count as this process's memory until it ends.
@@ -79,7 +76,7 @@ def blocks(raw: RawFile, size: int = BLOCK) -> Iterator[Block]:
             released = page
 
 
-def _block(piece: bytes, offset: int, number: int) -> Block:
+def _block(piece: bytes, offset: int) -> Block:
     lines = piece.split(b"\n")
     octets = np.frombuffer(piece, np.uint8)
     ends = np.flatnonzero(octets == 10)
@@ -87,23 +84,21 @@ def _block(piece: bytes, offset: int, number: int) -> Block:
         lines.pop()
     else:
         ends = np.append(ends, len(piece))
-    starts = np.empty(len(ends), np.int64)
-    starts[:1] = 0
+    starts = np.zeros(len(ends), np.int64)
     starts[1:] = ends[:-1] + 1
-    colons = np.flatnonzero(octets == 58)
-    counts = np.diff(np.searchsorted(colons, ends), prepend=0)
+    lengths = ends - starts
+    colons = np.diff(np.searchsorted(np.flatnonzero(octets == 58), ends), prepend=0)
     if b"\r" in piece:
         lines = [line.rstrip(b"\r") for line in lines]
-    return Block(number, (starts + offset).tolist(), lines, counts.tolist(), _odd(octets, ends))
+        lengths = np.array([len(line) for line in lines], np.int64)
+    colons[_escaped_colons(octets, ends)] = -1
+    return Block(starts + offset, lengths, lines, colons.tolist())
 
 
-def _odd(octets: np.ndarray, ends: np.ndarray) -> frozenset[int]:
+def _escaped_colons(octets: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Lines that write a colon as an escape (backslash, u003a, in either case)."""
     at = np.flatnonzero(octets == 92)
     at = at[at < len(octets) - 5]
     for distance, byte in ((1, 117), (2, 48), (3, 48), (4, 51)):
         at = at[octets[at + distance] == byte]
-        if not len(at):
-            return frozenset()
-    at = at[(octets[at + 5] | 32) == 97]
-    return frozenset(np.searchsorted(ends, at).tolist())
+    return np.searchsorted(ends, at[(octets[at + 5] | 32) == 97])

@@ -15,7 +15,7 @@ from llm_batch_assets.reconcile.tables import EVIDENCE_SCHEMA
 from llm_batch_assets.reconcile.unrowed import Rest
 from llm_batch_assets.types import BatchView
 from llm_batch_assets.wire.classes import ACCEPTED, DUPLICATE, Rule
-from llm_batch_assets.wire.shapes import short
+from llm_batch_assets.wire.shapes import Row, short
 
 
 def build(
@@ -29,28 +29,38 @@ def build(
 ) -> Account:
     """The account: one row per expected id."""
     size = len(expected.wire_ids)
-    row_of = np.frombuffer(collector.row_of, np.int64) if size else np.zeros(0, np.int64)
-    ruled = _rules(collector, rest, row_of)
-    # A duplicate's row is no evidence of an answer; it stays visible as an anomaly.
+    joined = collector.joined
+    places = np.array([one[1] for one in joined], np.int64)
+    lines = np.array([one[0] for one in joined], np.int64)
+    row_of = np.full(size, -1, np.int64)
+    row_of[places] = np.arange(len(joined))
+    # A conflicting row is no evidence of an answer; it stays visible as an anomaly.
+    conflicts = np.fromiter(collector.conflicts, np.int64, len(collector.conflicts))
     shown = row_of.copy()
-    if collector.conflicts:
-        shown[list(collector.conflicts)] = -1
+    shown[conflicts] = -1
     take = pa.array(shown, pa.int64(), mask=shown < 0)
-    rows = collector.rows
+    of_rows = [one[2] for one in joined]
+    cells = list(zip(*(one[3] for one in joined), strict=True)) or [()] * len(Row._fields)
+    of = dict(zip(Row._fields, cells, strict=True))
+    usage = list(zip(*of["usage"], strict=True)) or [()] * 5
+    text, i64 = pa.string(), pa.int64()
 
-    def column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind).take(take)
 
-    text, i64 = pa.string(), pa.int64()
     accepted = [
-        row.answer if rule is ACCEPTED else None
-        for row, rule in zip(rows, collector.rules_of, strict=True)
+        answer if rule is ACCEPTED else None
+        for answer, rule in zip(of["answer"], of_rows, strict=True)
     ]
-    digests = [None if a is None else hashlib.sha256(a.encode()).hexdigest() for a in accepted]
+    sha = hashlib.sha256
+    digests = [None if a is None else sha(a.encode()).hexdigest() for a in accepted]
     answers = column(accepted, pa.large_string())
+    first_lines = np.array(collector.first_lines, np.int64)
+    files_at = np.searchsorted(first_lines, lines, side="right") - 1
+    starts = np.array(collector.starts, np.int64)[lines]
+    lengths = np.array(collector.lengths, np.int64)[lines]
+    numbers = lines - first_lines[files_at] + 1 if len(lines) else lines
     files = pa.array([raw.digest for raw in collector.files], text)
-    places = [pa.array(np.array(place, np.int64)) for place in collector.place]
-    usage = list(zip(*(row.usage for row in rows), strict=True)) or [()] * 5
     ids = pa.array(expected.wire_ids, text)
     names = ids if expected.record_ids is None else pa.array(expected.record_ids, text)
     keys = names if expected.business_keys is None else pa.array(expected.business_keys, text)
@@ -58,27 +68,27 @@ def build(
         "record_id": names,
         "business_key": keys,
         "wire_id": ids,
-        **_rule_columns(ruled, collector, row_of, rest, size),
+        **_rule_columns(_rules(of_rows, row_of, conflicts, rest), collector.reasons),
         "attempt": _same(rules.attempt, pa.int32(), size),
         "shard": _same(expected.shard, pa.int32(), size),
         "epoch": _same(expected.epoch, pa.int32(), size),
         "submission_key": _same(expected.submission_key, text, size),
         "provider_batch_id": _same(view.batch_id or None if view else None, text, size),
-        "file": files.take(places[0].take(take)),
-        "line": places[1].take(take),
-        "offset": places[2].take(take),
-        "length": places[3].take(take),
-        "error_type": column([row.error_type for row in rows], text),
-        "error_code": column([row.error_code for row in rows], text),
-        "http_status": column([row.http_status for row in rows], pa.int32()),
-        "stop_reason": column([row.stop_reason for row in rows], text),
-        "input_tokens": column(list(usage[0]), i64),
-        "cached_input_tokens": column(list(usage[1]), i64),
-        "cache_write_tokens": column(list(usage[2]), i64),
-        "output_tokens": column(list(usage[3]), i64),
-        "reasoning_tokens": column(list(usage[4]), i64),
-        "served_model": column([row.served_model for row in rows], text),
-        "provider_request_id": column([row.request_id for row in rows], text),
+        "file": files.take(pa.array(files_at).take(take)),
+        "line": pa.array(numbers, i64).take(take),
+        "offset": pa.array(starts, i64).take(take),
+        "length": pa.array(lengths, i64).take(take),
+        "error_type": column(of["error_type"], text),
+        "error_code": column(of["error_code"], text),
+        "http_status": column(of["http_status"], pa.int32()),
+        "stop_reason": column(of["stop_reason"], text),
+        "input_tokens": column(usage[0], i64),
+        "cached_input_tokens": column(usage[1], i64),
+        "cache_write_tokens": column(usage[2], i64),
+        "output_tokens": column(usage[3], i64),
+        "reasoning_tokens": column(usage[4], i64),
+        "served_model": column(of["served_model"], text),
+        "provider_request_id": column(of["request_id"], text),
         "answer_digest": column(digests, text),
     }
     _name_lines(columns, rest, row_of)
@@ -98,19 +108,19 @@ def build(
     )
 
 
-def _rules(collector: Collector, rest: Rest, row_of: np.ndarray) -> list[Rule]:
-    of = collector.rules_of
-    ruled = [rest.rule if row < 0 else of[row] for row in row_of.tolist()]
-    for at in collector.conflicts:
-        ruled[at] = DUPLICATE
+def _rules(
+    of_rows: list[Rule], row_of: np.ndarray, conflicts: np.ndarray, rest: Rest
+) -> list[Rule]:
+    """The rule of every expected id."""
+    ruled = [rest.rule if row < 0 else of_rows[row] for row in row_of.tolist()]
+    for place in conflicts.tolist():
+        ruled[place] = DUPLICATE
     for line, (rule, _) in rest.lines.items():
         ruled[line - 1] = rule
     return ruled
 
 
-def _rule_columns(
-    ruled: list[Rule], collector: Collector, row_of: np.ndarray, rest: Rest, size: int
-) -> dict[str, pa.Array]:
+def _rule_columns(ruled: list[Rule], reasons: dict[int, str]) -> dict[str, pa.Array]:
     codes: dict[Rule, int] = {}
     code_of = pa.array([codes.setdefault(rule, len(codes)) for rule in ruled], pa.int32())
     known = list(codes)
@@ -118,16 +128,15 @@ def _rule_columns(
     def each(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(list(values), kind).take(code_of)
 
-    reasons: pa.Array = each((rule.reason for rule in known), pa.string())
-    if collector.reasons:
-        listed = reasons.to_pylist()
-        for at, row in enumerate(row_of.tolist()):
-            if row in collector.reasons and at not in collector.conflicts:
-                listed[at] = collector.reasons[row]
-        reasons = pa.array(listed, pa.string())
+    reason: pa.Array = each((rule.reason for rule in known), pa.string())
+    if reasons:
+        listed = reason.to_pylist()
+        for place, said in reasons.items():
+            listed[place] = said
+        reason = pa.array(listed, pa.string())
     return {
         "cls": each((rule.cls for rule in known), pa.string()),
-        "reason": reasons,
+        "reason": reason,
         "rule": each((rule.id for rule in known), pa.string()),
         "unqualified": each((rule.unqualified for rule in known), pa.bool_()),
         "hold": each((rule.hold for rule in known), pa.string()),

@@ -86,7 +86,7 @@ def usage_of(usage: Any) -> Usage:
     written = int64_of(usage.get("cache_creation_input_tokens"))
     total = None if plain is None else plain + (read or 0) + (written or 0)
     details = map_of(usage.get("output_tokens_details"))
-    return Usage(
+    return (
         total,
         read,
         written,

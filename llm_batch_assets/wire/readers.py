@@ -9,7 +9,7 @@ from typing import Any
 
 from llm_batch_assets.types import BatchFault, BatchView
 from llm_batch_assets.wire.classes import Rule
-from llm_batch_assets.wire.shapes import Reader, RowId
+from llm_batch_assets.wire.shapes import Quick, Reader, RowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Wire:
     Attributes:
         row_id: the id of a parsed result line, of whatever type.
         read: parsed line, its bytes and what was asked -> row.
+        quick: the fast lane for the provider's commonest row, or None.
         read_batch: a batch object -> our view of it.
         fault_rule: one entry of a failed batch's errors -> rule.
         unreached: raw statuses that end a batch which did not reach every record: their missing
@@ -31,6 +32,7 @@ class Wire:
 
     row_id: RowId
     read: Reader
+    quick: Quick | None
     read_batch: Callable[[Mapping[str, Any]], BatchView]
     fault_rule: Callable[[BatchFault], Rule]
     unreached: frozenset[str] = frozenset()
@@ -46,6 +48,7 @@ def wire_of(provider: str) -> Wire:
     return Wire(
         row_id=rows.row_id,
         read=rows.read,
+        quick=getattr(rows, "quick", None),
         read_batch=status.read_batch,
         fault_rule=status.fault_rule,
         unreached=getattr(status, "UNREACHED", frozenset()),

@@ -26,17 +26,11 @@ class Asked:
         return self.answer == "tool"
 
 
-class Usage(NamedTuple):
-    """Tokens of one row, None where the row does not say. ``input`` includes cached tokens."""
+Usage = tuple[int | None, int | None, int | None, int | None, int | None]
+"""Tokens of one row (input with cached tokens, cached, cache write, output with reasoning,
+reasoning), None where the row does not say."""
 
-    input: int | None = None
-    cached: int | None = None
-    cache_write: int | None = None
-    output: int | None = None
-    reasoning: int | None = None
-
-
-NO_USAGE = Usage()
+NO_USAGE: Usage = (None, None, None, None, None)
 
 
 class Row(NamedTuple):
@@ -57,6 +51,9 @@ class Row(NamedTuple):
     usage: Usage = NO_USAGE
     embedding: bool = False
 
+
+Quick = Callable[[Mapping[str, Any], Asked], "Row | None"]
+"""The same row as ``Reader`` gives, for the one shape that fills files; None for any other."""
 
 Reader = Callable[[Mapping[str, Any], bytes, Asked], Row]
 """(parsed line, its bytes, what was asked) -> row. Total: any object gives a row."""

@@ -88,6 +88,10 @@ _ANSWER = json.JSONDecoder(
 )
 
 
+_DECODE = msgspec.json.Decoder().decode
+_DUMP = orjson.dumps
+
+
 def too_deep(value: Any, limit: int) -> bool:
     """Whether containers nest deeper than ``limit``; without recursion."""
     level = [value]
@@ -173,24 +177,18 @@ def answer(text: str) -> Any:
         Fault: as ``answer_slowly``.
     """
     try:
-        value = msgspec.json.decode(text)
-    except (ValueError, RecursionError):
+        value = _DECODE(text)
+        if type(value) is dict and len(value) == text.count(":"):
+            # As many keys as colons: no key was dropped.
+            dropped = False
+        else:
+            dropped = "\\u003" in text or _DUMP(value).count(b":") != text.count(":")
+    except (ValueError, TypeError, RecursionError):
         return answer_slowly(text)
-    colons = text.count(":")
-    if type(value) is dict and len(value) == colons:
-        # As many keys as colons: no key was dropped, and only lists can nest.
-        if text.count("[") < ANSWER_DEPTH - 2:
-            return value
-    elif colons == 0 and type(value) not in (list, dict):
-        return value
-    if "\\u" in text:
+    if dropped:
         return answer_slowly(text)
-    try:
-        again = orjson.dumps(value)
-    except TypeError:
-        return answer_slowly(text)
-    if again.count(b":") != colons or too_deep(value, ANSWER_DEPTH):
-        return answer_slowly(text)
+    if text.count("[") + text.count("{") > ANSWER_DEPTH and too_deep(value, ANSWER_DEPTH):
+        raise Fault("too_deep")
     return value
 
 

@@ -27,7 +27,7 @@ from llm_batch_assets.wire.classes import (
 from llm_batch_assets.wire.claude import STOPS as CLAUDE_STOPS
 from llm_batch_assets.wire.claude import decoded, read_message
 from llm_batch_assets.wire.claude import usage_of as claude_usage
-from llm_batch_assets.wire.shapes import NO_USAGE, Asked, Row, Usage, short
+from llm_batch_assets.wire.shapes import Asked, Row, Usage, short
 from llm_batch_assets.wire.strict import int64_of, map_of, raw_at
 
 ERRORS = table(
@@ -204,10 +204,10 @@ def usage_of(output: Mapping[str, Any]) -> Usage:
             int64_of(usage.get(name)) for name in ("cacheReadInputTokens", "cacheWriteInputTokens")
         )
         total = None if plain is None else plain + (read_ or 0) + (written or 0)
-        return Usage(total, read_, written, int64_of(usage.get("outputTokens")), None)
+        return total, read_, written, int64_of(usage.get("outputTokens")), None
     prompt = int64_of(output.get("prompt_token_count", output.get("inputTextTokenCount")))
     answer = int64_of(output.get("generation_token_count"))
-    return NO_USAGE if prompt is None and answer is None else Usage(prompt, output=answer)
+    return prompt, None, None, answer, None
 
 
 __all__ = ["CLAUDE_STOPS", "ERRORS", "EXPIRED", "STOPS", "error_rule", "read", "row_id"]

@@ -157,12 +157,12 @@ def usage_of(response: Mapping[str, Any]) -> Usage:
     usage = response.get("usageMetadata")
     if type(usage) is not dict:
         count = int64_of(response.get("tokenCount"))
-        return NO_USAGE if count is None else Usage(input=count)
+        return NO_USAGE if count is None else (count, None, None, None, None)
     prompt = int64_of(usage.get("promptTokenCount"))
     tools = int64_of(usage.get("toolUsePromptTokenCount"))
     answer = int64_of(usage.get("candidatesTokenCount"))
     thoughts = int64_of(usage.get("thoughtsTokenCount"))
-    return Usage(
+    return (
         None if prompt is None else prompt + (tools or 0),
         int64_of(usage.get("cachedContentTokenCount")),
         None,

@@ -200,6 +200,75 @@ def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
     return _body(body, raw, asked, status, request_id)
 
 
+def quick(line: Mapping[str, Any], asked: Asked) -> Row | None:
+    """The row of a completed response with one text and plain usage; None for anything else.
+
+    Nine rows of ten have this shape. ``read`` gives the same row (a test compares them), this is
+    only four times as fast.
+    """
+    try:
+        response = line["response"]
+        body = response["body"]
+        status = response["status_code"]
+        (item,) = body["output"]
+        (part,) = item["content"]
+        usage = body["usage"]
+        stop, model, request_id, text = (
+            body["status"],
+            body["model"],
+            response["request_id"],
+            part["text"],
+        )
+        tokens = (
+            usage["input_tokens"],
+            usage["input_tokens_details"]["cached_tokens"],
+            usage["output_tokens"],
+            usage["output_tokens_details"]["reasoning_tokens"],
+        )
+        if (
+            line["error"] is None
+            and body["error"] is None
+            and stop == "completed"
+            and item["type"] == "message"
+            and item["status"] == "completed"
+            and part["type"] == "output_text"
+            and type(text) is str is type(model) is type(request_id)
+            and text
+            and model
+            and len(model) < 200 > len(request_id) > 0
+            and type(status) is int
+            and status == 200
+            and asked.answer not in _NOT_TEXT
+            and (*map(type, tokens),) == _FOUR_INTS
+            and min(tokens) >= 0
+            and max(tokens) < 2**63
+            and "cache_write_tokens" not in usage["input_tokens_details"]
+        ):
+            cached = tokens[1]
+            return tuple.__new__(
+                Row,
+                (
+                    ACCEPTED,
+                    text,
+                    200,
+                    None,
+                    None,
+                    stop,
+                    model,
+                    request_id,
+                    (tokens[0], cached, None, tokens[2], tokens[3]),
+                    False,
+                ),
+            )
+    except (KeyError, TypeError, ValueError, IndexError):
+        pass
+    return None
+
+
+_NOT_TEXT = frozenset({"tool", "embedding"})
+_FOUR_INTS = (int, int, int, int)
+
+
 def _body(
     body: dict[str, Any], raw: bytes, asked: Asked, status: int, request_id: str | None
 ) -> Row:
@@ -355,7 +424,7 @@ def usage_of(usage: Any) -> Usage:
             "completion_tokens_details",
         )
     into, out = map_of(usage.get(names[1])), map_of(usage.get(names[3]))
-    return Usage(
+    return (
         int64_of(usage.get(names[0])),
         int64_of(into.get("cached_tokens")),
         int64_of(into.get("cache_write_tokens")),
