@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -109,6 +110,17 @@ def shard_of(manifest: Manifest, ordinal: int) -> ShardSpec:
         if spec.ordinal == ordinal:
             return spec
     raise ArtifactError(f"The manifest of {manifest.job_key} has no shard {ordinal}.")
+
+
+def ended_views(
+    views: tuple[BatchView, ...], receipts: tuple[Receipt, ...]
+) -> tuple[BatchView, ...]:
+    """The looks as accounting takes them once it was decided to account.
+
+    A batch that is over and still names no file has none to give: without this it would count as
+    in flight for ever.
+    """
+    return views if receipts else tuple(replace(view, results_ready=True) for view in views)
 
 
 def shard_context(

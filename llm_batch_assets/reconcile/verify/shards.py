@@ -16,7 +16,12 @@ from llm_batch_assets.manifest.model import Manifest
 from llm_batch_assets.reconcile.accounting import account
 from llm_batch_assets.reconcile.digests import rows_digest
 from llm_batch_assets.reconcile.evidence import AccountLike, ShardContext, shard_closure
-from llm_batch_assets.reconcile.frozen import expected_of, rules_of, shard_context
+from llm_batch_assets.reconcile.frozen import (
+    ended_views,
+    expected_of,
+    rules_of,
+    shard_context,
+)
 from llm_batch_assets.reconcile.model import RULES_VERSION, Answer, Gate, RawFile
 from llm_batch_assets.reconcile.tables import ANOMALY_SCHEMA, read_table
 from llm_batch_assets.reconcile.unanswered import unanswered
@@ -157,7 +162,8 @@ def _account(
     if context.basis != "results":
         return unanswered(records, context)
     expected = expected_of(manifest, records, context.shard, context.epoch)
-    return account(expected, rules_of(manifest, gate=gate), files, context.views)
+    views = ended_views(context.views, context.receipts)
+    return account(expected, rules_of(manifest, gate=gate), files, views)
 
 
 def _receipts(entries: Sequence[Mapping[str, Any]]) -> tuple[Receipt, ...]:
