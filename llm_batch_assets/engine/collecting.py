@@ -31,8 +31,8 @@ from llm_batch_assets.errors import (
     ResultsGone,
 )
 from llm_batch_assets.identity import submission_key
+from llm_batch_assets.ledger import facts, views
 from llm_batch_assets.ledger import submissions as rows
-from llm_batch_assets.ledger import views
 from llm_batch_assets.ledger.leases import Lease, kept
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import COLLECTABLE, POLLED
@@ -152,7 +152,7 @@ def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, Ac
             for ref in view.results
         )
         for receipt in receipts:
-            rows.record_raw_file(
+            facts.record_raw_file(
                 deps.ledger,
                 row,
                 download=first + len(downloads) + 1,

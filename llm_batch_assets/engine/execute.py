@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_batch_assets import controller, polling, submission
+from llm_batch_assets import controller, finding, polling, submission
 from llm_batch_assets.controller import Work
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.accounting import account
@@ -57,7 +57,7 @@ def _look(work: Work, deps: Deps) -> Outcome:
         if account == work.key
         for row in group
     ]
-    after = submission.look(waiting, deps)
+    after = finding.look(waiting, deps)
     found = sum(row.state == "SUBMITTED" for row in after)
     absent = sum(row.epoch > 0 and row.state == "VALIDATED" for row in after)
     return Outcome(

@@ -1,6 +1,5 @@
-"""Facts and decisions about submissions.
+"""Reading submissions, and decisions about them.
 
-Facts (a batch of ours was seen, a poll answered) are inserted by any worker without a token.
 Decisions (transitions) need the lease, whose token is checked in the UPDATE's own WHERE.
 """
 
@@ -13,13 +12,12 @@ from sqlalchemy.engine import Connection
 
 from llm_batch_assets.errors import GateClosed, LeaseLost, LedgerError, TransitionRefused
 from llm_batch_assets.ledger import schema
-from llm_batch_assets.ledger.database import Ledger, insert_first, to_micros
+from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.freezing import insert_submissions
 from llm_batch_assets.ledger.leases import Lease, fenced
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
-from llm_batch_assets.ledger.states import ARCS, SENDABLE
+from llm_batch_assets.ledger.states import ARCS
 from llm_batch_assets.ledger.worker import Worker
-from llm_batch_assets.types import BatchView
 
 MAX_EPOCHS = 20
 """After so many proven absences or failures of one shard a person has to look."""
@@ -185,112 +183,6 @@ def set_hold(ledger: Ledger, row: SubmissionRow, hold: str | None, release: str 
         )
 
 
-def claim(
-    ledger: Ledger,
-    submission_key: str,
-    *,
-    lease: Lease,
-    worker: Worker,
-    account: str,
-    post_seconds: float,
-) -> SubmissionRow:
-    """Commit the intent to create: gates, lease, deadline and account, all in one transaction.
-
-    Args:
-        ledger: the ledger.
-        submission_key: what to claim.
-        lease: this worker's lease on the submission.
-        worker: who claims.
-        account: digest of the credential that will be used.
-        post_seconds: wall-clock limit of the create call.
-
-    Returns:
-        The row in SUBMITTING.
-
-    Raises:
-        GateClosed: a gate refuses; the message says what would release it.
-        TransitionRefused: it is not sendable (any more).
-        LeaseLost: another worker has it.
-    """
-    with ledger.write("claim") as connection:
-        now = ledger.now(connection)
-        row = load(connection, submission_key)
-        if row.state not in SENDABLE:
-            raise TransitionRefused(f"{row.shard_key} is {row.state}: nothing to send.")
-        _check_gates(connection, row, now)
-        move(
-            connection,
-            ledger,
-            row,
-            "SUBMITTING",
-            lease=lease,
-            worker=worker,
-            reason="claimed",
-            account=account,
-            posted_at=now,
-            post_deadline=now + int(post_seconds * 1_000_000),
-            tries=row.tries + 1,
-            first_look_at=None,
-            input_deleted_at=None,
-            looks=0,
-        )
-        return load(connection, submission_key)
-
-
-def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
-    r = schema.revisions
-    query = sa.select(r).where(r.c.id == row.revision_id)
-    if connection.dialect.name != "sqlite":
-        query = query.with_for_update()
-    revision = connection.execute(query).one()
-    if row.hold is not None:
-        raise GateClosed(f"{row.shard_key} is on hold: {row.hold}.", remedy=row.hold_release or "")
-    if revision.hold is not None:
-        raise GateClosed(
-            f"{row.dataset} is on hold: {revision.hold}.", remedy=revision.hold_release or ""
-        )
-    if revision.cancel_requested_at is not None:
-        raise GateClosed(f"{row.dataset} was cancelled: {revision.cancel_reason}.")
-    if revision.superseded_at is not None:
-        raise GateClosed(f"Revision {row.revision} of {row.dataset} is superseded.")
-    if row.due_at > now:
-        seconds = (row.due_at - now) // 1_000_000 + 1
-        raise GateClosed(f"{row.shard_key} is due in {seconds} s.")
-    if newest_epoch(connection, row.shard_id) != row.epoch:
-        raise GateClosed(f"{row.shard_key} has a newer epoch than {row.epoch}.")
-    if facts_of(connection, row.submission_key):
-        raise GateClosed(f"The provider already has a batch of {row.shard_key}.")
-    if revision.started_at is None:
-        _start(connection, revision, now)
-
-
-def _start(connection: Connection, revision: Any, now: int) -> None:
-    """The first claim of a dataset decides ``open_datasets``, one claim at a time."""
-    r = schema.revisions
-    if connection.dialect.name != "sqlite":
-        # The count must not change under two first claims of two datasets.
-        connection.execute(
-            sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"),
-            {"name": f"{revision.tenant_id}/{revision.workload}"},
-        )
-    running = connection.execute(
-        sa.select(sa.func.count()).where(
-            r.c.tenant_id == revision.tenant_id,
-            r.c.workload == revision.workload,
-            r.c.started_at.is_not(None),
-            r.c.closed_at.is_(None),
-            r.c.superseded_at.is_(None),
-        )
-    ).scalar_one()
-    if running >= revision.open_datasets:
-        raise GateClosed(
-            f"{running} datasets of {revision.workload} are in progress and "
-            f"limits.open_datasets is {revision.open_datasets}.",
-            remedy="It opens when one of them closes.",
-        )
-    connection.execute(sa.update(r).where(r.c.id == revision.id).values(started_at=now))
-
-
 def newest_epoch(connection: Connection, shard_id: int) -> int:
     """The highest epoch of a shard."""
     s = schema.submissions
@@ -317,121 +209,3 @@ def next_epoch(
     insert_submissions(
         connection, [(row.shard_id, row.epoch + 1, submission_key)], worker, now, due_at
     )
-
-
-def record_batch(
-    ledger: Ledger, account: str, view: BatchView, submission_key: str, how: str
-) -> bool:
-    """Append the fact that a batch of ours exists. Never fenced, never changed.
-
-    Returns:
-        True when nobody had seen it before.
-    """
-    with ledger.write("batch_fact") as connection:
-        return insert_first(
-            connection,
-            schema.provider_batches,
-            {
-                "account": account,
-                "batch_id": view.batch_id,
-                "submission_key": submission_key,
-                "provider_created_at": to_micros(view.created_at),
-                "seen_at": ledger.now(connection),
-                "seen_how": how,
-            },
-        )
-
-
-def facts_of(connection: Connection, submission_key: str) -> list[tuple[str, int | None]]:
-    """The batches of a submission as (batch id, provider's creation time), oldest first."""
-    p = schema.provider_batches
-    rows = connection.execute(
-        sa.select(p.c.batch_id, p.c.provider_created_at)
-        .where(p.c.submission_key == submission_key)
-        .order_by(sa.func.coalesce(p.c.provider_created_at, p.c.seen_at), p.c.batch_id)
-    )
-    return [(row.batch_id, row.provider_created_at) for row in rows]
-
-
-def known_batches(connection: Connection, account: str, limit: int = 1000) -> frozenset[str]:
-    """The newest batches that we know of an account."""
-    p = schema.provider_batches
-    rows = connection.execute(
-        sa.select(p.c.batch_id).where(p.c.account == account).order_by(p.c.id.desc()).limit(limit)
-    )
-    return frozenset(row.batch_id for row in rows)
-
-
-def record_duplicate(
-    ledger: Ledger, account: str, batch_id: str, submission_key: str, reason: str
-) -> bool:
-    """Book a second batch of one submission; returns True when it was not booked before."""
-    with ledger.write("duplicate_fact") as connection:
-        return insert_first(
-            connection,
-            schema.duplicate_batches,
-            {
-                "account": account,
-                "batch_id": batch_id,
-                "submission_key": submission_key,
-                "found_at": ledger.now(connection),
-                "reason": reason,
-            },
-        )
-
-
-def mark_duplicate_cancelled(ledger: Ledger, account: str, batch_id: str) -> None:
-    """Record that the provider took the cancel of a duplicate."""
-    d = schema.duplicate_batches
-    with ledger.write("duplicate_cancelled") as connection:
-        connection.execute(
-            sa.update(d)
-            .where(d.c.account == account, d.c.batch_id == batch_id)
-            .values(cancelled_at=ledger.now(connection))
-        )
-
-
-def record_look(
-    ledger: Ledger, account: str, *, started_at: int, batches: int, counts: bool, reason: str
-) -> None:
-    """Append one walk over an account's list: how much it saw, and whether it proves anything."""
-    with ledger.write("look_fact") as connection:
-        connection.execute(
-            sa.insert(schema.looks).values(
-                account=account,
-                started_at=started_at,
-                ended_at=ledger.now(connection),
-                batches=batches,
-                counts=int(counts),
-                reason=reason,
-            )
-        )
-
-
-def record_raw_file(
-    ledger: Ledger,
-    row: SubmissionRow,
-    *,
-    download: int,
-    kind: str,
-    ref: str,
-    digest: str,
-    size: int,
-    receipt: str,
-) -> None:
-    """Name a whole raw file; repeating the same download changes nothing."""
-    with ledger.write("raw_file") as connection:
-        insert_first(
-            connection,
-            schema.raw_files,
-            {
-                "submission_id": row.id,
-                "download": download,
-                "kind": kind,
-                "ref": ref,
-                "digest": digest,
-                "bytes": size,
-                "receipt": receipt,
-                "at": ledger.now(connection),
-            },
-        )

@@ -14,7 +14,16 @@ from llm_batch_assets.errors import (
     TransitionRefused,
     WrongStore,
 )
-from llm_batch_assets.ledger import Ledger, freezing, leases, schema, submissions, views
+from llm_batch_assets.ledger import (
+    Ledger,
+    claims,
+    facts,
+    freezing,
+    leases,
+    schema,
+    submissions,
+    views,
+)
 from llm_batch_assets.ledger.states import ARCS
 from llm_batch_assets.types import BatchView
 from llm_batch_assets_tests.clocks import ManualClock
@@ -26,7 +35,7 @@ KEY = "2026-11-30-1-0"
 def _claim(ledger: Ledger, key: str = KEY, holder: str = "holder-1") -> tuple:
     lease = leases.acquire(ledger, f"submission:{key}", holder, 60)
     assert lease is not None
-    row = submissions.claim(ledger, key, lease=lease, worker=WORKER, account="acc", post_seconds=2)
+    row = claims.claim(ledger, key, lease=lease, worker=WORKER, account="acc", post_seconds=2)
     return row, lease
 
 
@@ -96,7 +105,7 @@ def test_a_claim_commits_intent_and_a_second_one_is_refused(ledger: Ledger) -> N
     assert row.account == "acc"
     assert row.post_deadline == row.posted_at + 2_000_000
     with pytest.raises(TransitionRefused, match="SUBMITTING"):
-        submissions.claim(ledger, KEY, lease=lease, worker=WORKER, account="acc", post_seconds=2)
+        claims.claim(ledger, KEY, lease=lease, worker=WORKER, account="acc", post_seconds=2)
 
 
 def test_a_stale_token_decides_nothing(ledger: Ledger, clock: ManualClock) -> None:
@@ -131,8 +140,8 @@ def test_every_arc_outside_the_table_raises(ledger: Ledger) -> None:
 def test_a_known_batch_of_the_submission_stops_a_claim(ledger: Ledger) -> None:
     frozen(ledger)
     view = BatchView("batch_1", "validating", "queued")
-    assert submissions.record_batch(ledger, "acc", view, KEY, "list")
-    assert not submissions.record_batch(ledger, "acc", view, KEY, "list")
+    assert facts.record_batch(ledger, "acc", view, KEY, "list")
+    assert not facts.record_batch(ledger, "acc", view, KEY, "list")
     with pytest.raises(GateClosed, match="already has a batch"):
         _claim(ledger)
 

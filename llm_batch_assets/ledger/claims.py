@@ -1,0 +1,124 @@
+"""Claims: the gates, the lease, the deadline and the account, committed before the POST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from llm_batch_assets.errors import GateClosed, TransitionRefused
+from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger.database import Ledger
+from llm_batch_assets.ledger.facts import facts_of
+from llm_batch_assets.ledger.leases import Lease
+from llm_batch_assets.ledger.rows import SubmissionRow
+from llm_batch_assets.ledger.states import SENDABLE
+from llm_batch_assets.ledger.submissions import load, move, newest_epoch
+from llm_batch_assets.ledger.worker import Worker
+
+
+def claim(
+    ledger: Ledger,
+    submission_key: str,
+    *,
+    lease: Lease,
+    worker: Worker,
+    account: str,
+    post_seconds: float,
+) -> SubmissionRow:
+    """Commit the intent to create: gates, lease, deadline and account, all in one transaction.
+
+    Args:
+        ledger: the ledger.
+        submission_key: what to claim.
+        lease: this worker's lease on the submission.
+        worker: who claims.
+        account: digest of the credential that will be used.
+        post_seconds: wall-clock limit of the create call.
+
+    Returns:
+        The row in SUBMITTING.
+
+    Raises:
+        GateClosed: a gate refuses; the message says what would release it.
+        TransitionRefused: it is not sendable (any more).
+        LeaseLost: another worker has it.
+    """
+    with ledger.write("claim") as connection:
+        now = ledger.now(connection)
+        row = load(connection, submission_key)
+        if row.state not in SENDABLE:
+            raise TransitionRefused(f"{row.shard_key} is {row.state}: nothing to send.")
+        _check_gates(connection, row, now)
+        move(
+            connection,
+            ledger,
+            row,
+            "SUBMITTING",
+            lease=lease,
+            worker=worker,
+            reason="claimed",
+            account=account,
+            posted_at=now,
+            post_deadline=now + int(post_seconds * 1_000_000),
+            tries=row.tries + 1,
+            first_look_at=None,
+            input_deleted_at=None,
+            looks=0,
+        )
+        return load(connection, submission_key)
+
+
+def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
+    r = schema.revisions
+    query = sa.select(r).where(r.c.id == row.revision_id)
+    if connection.dialect.name != "sqlite":
+        query = query.with_for_update()
+    revision = connection.execute(query).one()
+    if row.hold is not None:
+        raise GateClosed(f"{row.shard_key} is on hold: {row.hold}.", remedy=row.hold_release or "")
+    if revision.hold is not None:
+        raise GateClosed(
+            f"{row.dataset} is on hold: {revision.hold}.", remedy=revision.hold_release or ""
+        )
+    if revision.cancel_requested_at is not None:
+        raise GateClosed(f"{row.dataset} was cancelled: {revision.cancel_reason}.")
+    if revision.superseded_at is not None:
+        raise GateClosed(f"Revision {row.revision} of {row.dataset} is superseded.")
+    if row.due_at > now:
+        seconds = (row.due_at - now) // 1_000_000 + 1
+        raise GateClosed(f"{row.shard_key} is due in {seconds} s.")
+    if newest_epoch(connection, row.shard_id) != row.epoch:
+        raise GateClosed(f"{row.shard_key} has a newer epoch than {row.epoch}.")
+    if facts_of(connection, row.submission_key):
+        raise GateClosed(f"The provider already has a batch of {row.shard_key}.")
+    if revision.started_at is None:
+        _start(connection, revision, now)
+
+
+def _start(connection: Connection, revision: Any, now: int) -> None:
+    """The first claim of a dataset decides ``open_datasets``, one claim at a time."""
+    r = schema.revisions
+    if connection.dialect.name != "sqlite":
+        # The count must not change under two first claims of two datasets.
+        connection.execute(
+            sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"),
+            {"name": f"{revision.tenant_id}/{revision.workload}"},
+        )
+    running = connection.execute(
+        sa.select(sa.func.count()).where(
+            r.c.tenant_id == revision.tenant_id,
+            r.c.workload == revision.workload,
+            r.c.started_at.is_not(None),
+            r.c.closed_at.is_(None),
+            r.c.superseded_at.is_(None),
+        )
+    ).scalar_one()
+    if running >= revision.open_datasets:
+        raise GateClosed(
+            f"{running} datasets of {revision.workload} are in progress and "
+            f"limits.open_datasets is {revision.open_datasets}.",
+            remedy="It opens when one of them closes.",
+        )
+    connection.execute(sa.update(r).where(r.c.id == revision.id).values(started_at=now))
