@@ -60,6 +60,12 @@ class Turn(Part):
     text: Template
     images: tuple[Template, ...] = Field(default=(), strict=False)
 
+    @model_validator(mode="after")
+    def _shown_by_users(self) -> Turn:
+        if self.images and self.role != "user":
+            raise ValueError("only a user's message shows images; remove them")
+        return self
+
 
 class Prompt(Part):
     """What is asked. ``system`` is sent as it is; the rest are templates over the columns.

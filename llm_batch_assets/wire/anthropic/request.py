@@ -82,6 +82,8 @@ def encoder(ask: Ask) -> Encoder:
     Raises:
         WorkloadError: for what this API cannot ask.
     """
+    if ask.endpoint not in ENDPOINTS:
+        raise WorkloadError(f"endpoint: write {ENDPOINTS[0]}.")
     return encode_messages(ask, provider="anthropic", head={"model": ask.model})
 
 

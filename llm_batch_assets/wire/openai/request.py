@@ -151,12 +151,12 @@ def _responses_input(messages: Sequence[Message]) -> Any:
     return [
         {
             "role": message.role,
-            "content": [
-                {
-                    "type": "output_text" if message.role == "assistant" else "input_text",
-                    "text": message.text,
-                },
-                *(_responses_image(address) for address in message.images),
+            # An assistant's turn is plain text: its parts would need ids that we do not have.
+            "content": message.text
+            if not message.images
+            else [
+                {"type": "input_text", "text": message.text},
+                *map(_responses_image, message.images),
             ],
         }
         for message in messages
