@@ -39,6 +39,6 @@ automation_sensor = dg.AutomationConditionSensorDefinition(
     # What lies downstream of a published table, and nothing else of the location.
     target=PUBLISHED.downstream(include_self=False),
     default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=1,
     description="Wakes what waits on_published() for new versions of accepted_results.",
 )

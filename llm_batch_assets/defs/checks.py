@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: Dagster reads the context's annotation as it stands.
 import os
+import warnings
 from collections.abc import Iterator
 
 import dagster as dg
@@ -36,16 +37,19 @@ def blocking_checks(
 ) -> dg.AssetChecksDefinition:
     """Nine specs, one op: one report is read, and all results are recorded before it fails."""
     asset = keys.asset_key(workload.name, keys.RECONCILED)
-    specs = [
-        dg.AssetCheckSpec(
-            name,
-            asset=asset,
-            description=DESCRIPTIONS[name],
-            blocking=True,
-            partitions_def=datasets if partitioned else None,
-        )
-        for name in keys.CHECKS
-    ]
+    with warnings.catch_warnings():
+        # Said once in the docstring of `build_llm_batch_assets`, not nine times at each load.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        specs = [
+            dg.AssetCheckSpec(
+                name,
+                asset=asset,
+                description=DESCRIPTIONS[name],
+                blocking=True,
+                partitions_def=datasets if partitioned else None,
+            )
+            for name in keys.CHECKS
+        ]
 
     @dg.multi_asset_check(name=f"{workload.name}__checks", specs=specs)
     def checks(

@@ -18,6 +18,8 @@ from llm_batch_assets.defs.resources import LLMBatchResource, paid_work_is_off
 
 if TYPE_CHECKING:
     from llm_batch_assets.defs.dispatch import Ask, Need
+    from llm_batch_assets.deps import Deps
+    from llm_batch_assets.ledger.rows import SubmissionRow
 
 POLL_SECONDS = 20.0
 """What one tick of the poll sensor may take; Dagster gives a sensor 60 s."""
@@ -59,7 +61,7 @@ def live_needs(
     name="llm_batch_tick",
     asset_selection=_OURS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=1,
     description="Asks for a run of everything that the ledger says is due.",
 )
 def llm_batch_tick(
@@ -126,7 +128,7 @@ def run_request(ask: Ask, deployment: str) -> dg.RunRequest:
     name="llm_batch_poll",
     asset_selection=_OURS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=1,
     description="Asks the providers about open batches and lists; writes only facts.",
 )
 def llm_batch_poll(
@@ -135,6 +137,7 @@ def llm_batch_poll(
     """Poll and look, for a bounded time; what changed becomes an observation of its shard."""
     from llm_batch_assets import engine
     from llm_batch_assets.controller import of_kind
+    from llm_batch_assets.defs.shards import observation
     from llm_batch_assets.errors import LLMBatchError
 
     here = shard_spaces(context)
@@ -147,25 +150,46 @@ def llm_batch_poll(
             if time.monotonic() > end:
                 break
             done += 1
+            waiting = waiting_rows(deps) if item.kind == "look" else []
             try:
                 outcome = engine.execute(item, deps)
             except LLMBatchError as error:
                 context.log.warning(f"{item.work_id}: {error}")
                 continue
-            if outcome.changed and item.shard_key is not None and item.workload in here:
-                events.append(observation(item.workload, item.shard_key, outcome))
+            if item.shard_key is not None and outcome.changed and item.workload in here:
+                events.append(observation(_job(item.workload), item.shard_key, outcome))
+            elif item.kind == "look":
+                events += bound_events(deps, waiting, here)
     if not events:
         return dg.SkipReason(f"Looked {done} of {len(work)} times; nothing has changed.")
     return dg.SensorResult(asset_events=events)
 
 
-def observation(workload: str, shard_key: str, outcome: Any) -> dg.AssetObservation:
-    """A later state of a batch, on the asset that sent it."""
-    from llm_batch_assets.defs.shards import metadata
+def waiting_rows(deps: Deps) -> list[SubmissionRow]:
+    """Submissions of which nobody knows yet whether their batch exists."""
+    from llm_batch_assets.ledger import views
 
-    return dg.AssetObservation(
-        keys.asset_key(workload, keys.PROVIDER_JOB),
-        description=outcome.message,
-        partition=shard_key,
-        metadata=metadata(outcome.facts),
-    )
+    return [row for rows in views.waiting_by_account(deps.ledger).values() for row in rows]
+
+
+def bound_events(
+    deps: Deps, waiting: Sequence[SubmissionRow], here: Mapping[str, Any]
+) -> list[dg.AssetMaterialization]:
+    """``provider_job`` of the submissions that a look has found: the run that sent them could
+    not know.
+    """
+    from llm_batch_assets.defs.shards import materialization
+    from llm_batch_assets.engine.execute import submission_outcome
+    from llm_batch_assets.ledger import submissions
+
+    with deps.ledger.read() as connection:
+        now = [submissions.load(connection, row.submission_key) for row in waiting]
+    return [
+        materialization(_job(row.workload), row.shard_key, submission_outcome("look", row, row))
+        for row in now
+        if row.batch_id is not None and row.workload in here
+    ]
+
+
+def _job(workload: str) -> dg.AssetKey:
+    return keys.asset_key(workload, keys.PROVIDER_JOB)

@@ -80,7 +80,7 @@ def _shard_asset(
     )
     def run(
         context: dg.AssetExecutionContext, llm_batch: LLMBatchResource
-    ) -> Iterator[dg.AssetMaterialization]:
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
         from llm_batch_assets.defs import clicks
 
         click: Click = clicks.submit_shard if step == keys.PROVIDER_JOB else clicks.collect_shard
@@ -95,7 +95,7 @@ def each_key(
     workload: Workload,
     key: dg.AssetKey,
     click: Click,
-) -> Iterator[dg.AssetMaterialization]:
+) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     """Do every key of the run, one at a time, and emit each as it is done.
 
     In a failed range run every key without an event of that run shows Failed, so the run raises
@@ -116,7 +116,11 @@ def each_key(
                 context.log.warning(f"{shard_key}: {error}")
                 continue
             context.log.info(outcome.message)
-            yield materialization(key, shard_key, outcome)
+            if outcome.data_version is None:
+                # Uncertain, refused, or put off by the provider: a state, not yet the thing.
+                yield observation(key, shard_key, outcome)
+            else:
+                yield materialization(key, shard_key, outcome)
     if len(refused) == 1:
         raise as_failure(refused[0][1])
     if refused and len(refused) == len(shard_keys):
@@ -138,6 +142,16 @@ def materialization(key: dg.AssetKey, shard_key: str, outcome: Any) -> dg.AssetM
         partition=shard_key,
         metadata=metadata(outcome.facts),
         tags=tags,
+    )
+
+
+def observation(key: dg.AssetKey, shard_key: str, outcome: Any) -> dg.AssetObservation:
+    """A state of a batch that makes nothing materialized."""
+    return dg.AssetObservation(
+        key,
+        description=outcome.message,
+        partition=shard_key,
+        metadata=metadata(outcome.facts),
     )
 
 

@@ -107,7 +107,7 @@ def start_stack(
         ServiceEndedError: a process ended while starting; the message shows its log.
         NotUpError: something did not come up in time.
     """
-    logs = home / "logs"
+    logs = home / "output"  # `logs` below DAGSTER_HOME is emptied by Dagster
     prepare_home(home, options)
     plain = environment(home, "", options)
     simulate = [sys.executable, "-m", "llm_batch_assets.cli", "simulate", "--port", "0"]

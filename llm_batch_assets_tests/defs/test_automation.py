@@ -30,7 +30,9 @@ def _definitions(partitions) -> dg.Definitions:
 
 def _publish(instance: dg.DagsterInstance, partition: str, version: str, key=KEY) -> None:
     tags = {"dagster/data_version": version}
-    instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition, tags=tags))
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(key, partition=partition, tags=tags)
+    )
 
 
 @pytest.mark.parametrize("partitions", [DAILY, DYNAMIC])
