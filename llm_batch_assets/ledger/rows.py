@@ -27,6 +27,9 @@ class RevisionRow:
     cut_after: int
     close_by: int
     hold_deadline: int
+    delete_after: int | None
+    carried: int | None
+    carried_digest: str | None
     started_at: int | None
     hold: str | None
     hold_release: str | None
@@ -34,6 +37,8 @@ class RevisionRow:
     cancel_by: str | None
     cancel_reason: str | None
     superseded_at: int | None
+    superseded_by: str | None
+    superseded_reason: str | None
     settled_at: int | None
     settlement_basis: str | None
     closure_digest: str | None
@@ -51,6 +56,9 @@ class RevisionRow:
     published_closure: str | None
     withheld_closure: str | None
     withheld_reason: str | None
+    word_closure: str | None
+    word_by: str | None
+    word_reason: str | None
 
     @property
     def target(self) -> str:
@@ -94,6 +102,9 @@ class SubmissionRow:
     hold: str | None
     hold_release: str | None
     cancel_requested_at: int | None
+    cancel_sent_at: int | None
+    released_at: int | None
+    abandoned_at: int | None
     account: str | None
     input_ref: str | None
     posted_at: int | None
@@ -113,6 +124,7 @@ class SubmissionRow:
     polled_at: int | None
     poll_faults: int
     result_deadline: int | None
+    remote_deleted_at: int | None
     view_digest: str | None
     downloads: int
     collected_at: int | None

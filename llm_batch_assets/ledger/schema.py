@@ -60,6 +60,11 @@ revisions = Table(
     Column("cut_after", Micros, nullable=False),
     Column("close_by", Micros, nullable=False),
     Column("hold_deadline", Micros, nullable=False),
+    # Wait between publication and removing the provider's copies; 0 at once, null never.
+    Column("delete_after", Micros),
+    # Answers that an older revision accepted: how many, and the table that names them.
+    Column("carried", BigInteger),
+    Column("carried_digest", Text),
     # Facts beside the state.
     Column("started_at", Micros),
     Column("hold", Text),
@@ -68,6 +73,8 @@ revisions = Table(
     Column("cancel_by", Text),
     Column("cancel_reason", Text),
     Column("superseded_at", Micros),
+    Column("superseded_by", Text),
+    Column("superseded_reason", Text),
     # The latest accounting of the whole revision, and the basis it was computed from.
     Column("settled_at", Micros),
     Column("settlement_basis", Text),
@@ -86,6 +93,10 @@ revisions = Table(
     Column("published_closure", Text),
     Column("withheld_closure", Text),
     Column("withheld_reason", Text),
+    # A person's word that this closure is published although a gate withholds it.
+    Column("word_closure", Text),
+    Column("word_by", Text),
+    Column("word_reason", Text),
     UniqueConstraint("tenant_id", "workload", "dataset", "revision"),
 )
 
@@ -139,6 +150,9 @@ submissions = Table(
     Column("hold", Text),
     Column("hold_release", Text),
     Column("cancel_requested_at", Micros),
+    Column("cancel_sent_at", Micros),
+    Column("released_at", Micros),
+    Column("abandoned_at", Micros),
     # Intent: committed before the POST.
     Column("account", Text),
     Column("input_ref", Text),
@@ -161,6 +175,7 @@ submissions = Table(
     Column("polled_at", Micros),
     Column("poll_faults", Integer, nullable=False, default=0),
     Column("result_deadline", Micros),
+    Column("remote_deleted_at", Micros),
     # Evidence.
     Column("view_digest", Text),
     Column("downloads", Integer, nullable=False, default=0),
@@ -198,6 +213,7 @@ provider_batches = Table(
     Column("provider_created_at", Micros),
     Column("seen_at", Micros, nullable=False),
     Column("seen_how", Text, nullable=False),
+    Column("deleted_at", Micros),
     UniqueConstraint("account", "batch_id"),
     Index("provider_batches_of_submission", "submission_key"),
 )
@@ -283,6 +299,7 @@ decisions = Table(
     Column("reason", Text, nullable=False),
     Column("actor", Text, nullable=False),
     Column("at", Micros, nullable=False),
+    Column("facts", Text),
     Index("decisions_of_target", "target"),
 )
 
