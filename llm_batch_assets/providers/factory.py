@@ -32,4 +32,16 @@ def open_provider(
         from llm_batch_assets.providers.anthropic import AnthropicProvider
 
         return AnthropicProvider(env=env, deployment=deployment, effects=effects)
-    raise InputError(f"The provider {name!r} is unknown: write openai or anthropic.")
+    if name == "gemini":
+        try:
+            from llm_batch_assets.providers.gemini import GeminiProvider
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("google"):
+                raise
+            raise InputError(
+                "google-genai is not installed: install llm_batch_assets[gemini]."
+            ) from None
+        return GeminiProvider(env=env, deployment=deployment, effects=effects)
+    raise InputError(
+        f"The provider {name!r} is unknown: write openai, anthropic, gemini or bedrock."
+    )

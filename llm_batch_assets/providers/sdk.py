@@ -22,14 +22,22 @@ from llm_batch_assets.providers.common import (
 from llm_batch_assets.providers.transport import Deadline
 from llm_batch_assets.types import BatchView, Effects
 
+_EMPTY_PAGES = 10
+"""Empty pages in a row after which a list by token is taken for one that does not end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list: its raw items, and the cursor of the next one or None at the end."""
+    """One page of a list: its raw items, and the cursor of the next one or None at the end.
+
+    ``by_token`` where the cursor is the server's own token: its documentation lets a page be empty
+    before the end, so that following the tokens is what proves the end.
+    """
 
     items: list[Any]
     next: str | None
     reply: Reply
+    by_token: bool = False
 
 
 class SdkProvider(ABC):
@@ -120,6 +128,8 @@ class SdkProvider(ABC):
         """
         cursor: str | None = None
         seen: set[str] = set()
+        cursors: set[str] = set()
+        empty = 0
         while True:
             page = page_at(cursor)
             fresh = False
@@ -131,10 +141,13 @@ class SdkProvider(ABC):
                     yield view
             if page.next is None:
                 return
-            if not fresh or page.next == cursor:
+            empty = 0 if fresh else empty + 1
+            most = _EMPTY_PAGES if page.by_token else 0
+            if empty > most or page.next in cursors:
                 detail = "a page without a new batch says that there is more"
                 raise self._error("list", page.reply, detail=detail)
             cursor = page.next
+            cursors.add(cursor)
 
     def _cancel(self, batch_id: str, call: Callable[[], Any]) -> BatchView | None:
         """Cancel, and look where the provider says that it cannot: it may be over."""
