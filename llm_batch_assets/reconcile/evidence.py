@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -154,14 +155,19 @@ def write_shard_evidence(
     Raises:
         ArtifactError: for an account whose table is not evidence, or that is still in flight.
     """
-    document, objects = shard_closure(account, context)
+    tables = shard_tables(account, context)
     views = [store.put(view.raw) for view in context.views if view.raw]
-    table_digest = put_table(store, objects["table"])
-    answers_digest = put_table(store, objects["answers"])
-    anomalies = objects["anomalies"]
+    # Hashing and Parquet encoding both run outside Python: side by side on two cores. Only this
+    # thread writes, so that the order of effects is always the same.
+    with ThreadPoolExecutor(1) as pool:
+        closure = pool.submit(shard_closure, tables, account, context)
+        table_digest = put_table(store, tables.table)
+        answers_digest = put_table(store, tables.answers)
+        anomalies = put_table(store, tables.anomalies) if tables.anomalies.num_rows else None
+        document = closure.result()
     document["table"]["object"] = table_digest
     document["answers"]["object"] = answers_digest
-    document["anomalies"]["object"] = put_table(store, anomalies) if anomalies.num_rows else None
+    document["anomalies"]["object"] = anomalies
     document["views"] = views
     return _summary(put_document(store, document), document)
 
@@ -177,20 +183,43 @@ def read_evidence(store: ArtifactStore, closure_digest: str) -> tuple[dict[str, 
     return document, read_table(store, document["table"]["object"])
 
 
-def shard_closure(
-    account: AccountLike, context: ShardContext
-) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-    """The closure without object digests, and the tables it is about; writes nothing."""
+@dataclass(frozen=True, slots=True)
+class ShardTables:
+    """An account's rows as they are stored."""
+
+    table: pa.Table = field(repr=False)
+    answers: pa.Table = field(repr=False)
+    anomalies: pa.Table = field(repr=False)
+    counts: dict[str, int]
+    confirmed: bool
+
+
+def shard_tables(account: AccountLike, context: ShardContext) -> ShardTables:
+    """Check an account and shape its tables.
+
+    Raises:
+        ArtifactError: for an account whose table is not evidence, or that is still in flight.
+    """
     table = _checked(account.table)
-    answers = _answers(table, account.answers)
-    confirmed = account.whole and same_bytes(context.receipts, context.earlier)
-    anomalies = _anomalies(account.anomalies, confirmed)
     counts = _counts(table)
-    if counts["in_flight"]:
-        raise ArtifactError(
-            f"{counts['in_flight']} records of shard {context.shard} are in flight."
-        )
-    document = {
+    if flying := counts["in_flight"]:
+        raise ArtifactError(f"{flying} records of shard {context.shard} are in flight.")
+    confirmed = account.whole and same_bytes(context.receipts, context.earlier)
+    return ShardTables(
+        table,
+        _answers(table, account.answers),
+        _anomalies(account.anomalies, confirmed),
+        counts,
+        confirmed,
+    )
+
+
+def shard_closure(
+    tables: ShardTables, account: AccountLike, context: ShardContext
+) -> dict[str, Any]:
+    """The closure without the digests of objects; writes nothing."""
+    table, answers, anomalies = tables.table, tables.answers, tables.anomalies
+    return {
         "kind": SHARD_CLOSURE,
         "version": 1,
         "job_key": context.job_key,
@@ -207,7 +236,7 @@ def shard_closure(
         "gate_version": context.gate_version,
         "schema_digest": context.schema_digest,
         "records": table.num_rows,
-        "counts": counts,
+        "counts": tables.counts,
         "sets": _sets(table, account.anomalies),
         "usage": {name: pc.sum(table[name]).as_py() for name in TOKENS},
         "table": {"rows_digest": rows_digest(table)},
@@ -218,11 +247,10 @@ def shard_closure(
         },
         "raw_files": [asdict(r) for r in context.receipts],
         "downloads": [[asdict(r) for r in receipts] for receipts in context.earlier],
-        "confirmed": confirmed,
-        "closed": bool(account.closed or confirmed),
+        "confirmed": tables.confirmed,
+        "closed": bool(account.closed or tables.confirmed),
         "warnings": _warnings(table, context),
     }
-    return document, {"table": table, "answers": answers, "anomalies": anomalies}
 
 
 def resolution(kind: str, confirmed: bool) -> str:

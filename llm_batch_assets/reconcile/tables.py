@@ -69,6 +69,7 @@ ANOMALY_SCHEMA = pa.schema(
 """Rows that are no record's answer, each with what became of it."""
 
 _UNIQUE = {"record_id", "wire_id", "business_key", "answer", "answer_digest", "provider_request_id"}
+_COUNTED = {"line", "offset", "length", "ordinal"}
 
 
 @contextmanager
@@ -81,7 +82,8 @@ def parquet_writer(writer: ArtifactWriter, schema: pa.Schema) -> Iterator[pq.Par
         compression="zstd",
         compression_level=1,
         # A dictionary of values that never repeat costs time and gives nothing.
-        use_dictionary=[name for name in schema.names if name not in _UNIQUE],
+        use_dictionary=[name for name in schema.names if name not in _UNIQUE | _COUNTED],
+        column_encoding={n: "DELTA_BINARY_PACKED" for n in schema.names if n in _COUNTED},
         write_statistics=False,
     ) as parquet:
         yield parquet

@@ -15,7 +15,12 @@ from llm_batch_assets.errors import ArtifactError
 from llm_batch_assets.manifest.model import Manifest
 from llm_batch_assets.reconcile.accounting import account
 from llm_batch_assets.reconcile.digests import rows_digest
-from llm_batch_assets.reconcile.evidence import AccountLike, ShardContext, shard_closure
+from llm_batch_assets.reconcile.evidence import (
+    AccountLike,
+    ShardContext,
+    shard_closure,
+    shard_tables,
+)
 from llm_batch_assets.reconcile.frozen import (
     ended_views,
     expected_of,
@@ -23,7 +28,7 @@ from llm_batch_assets.reconcile.frozen import (
     shard_context,
 )
 from llm_batch_assets.reconcile.model import RULES_VERSION, Answer, Gate, RawFile
-from llm_batch_assets.reconcile.tables import ANOMALY_SCHEMA, read_table
+from llm_batch_assets.reconcile.tables import read_table
 from llm_batch_assets.reconcile.unanswered import unanswered
 from llm_batch_assets.reconcile.verify.folder import Folder
 from llm_batch_assets.reconcile.verify.report import Report, differences, row_differences
@@ -79,8 +84,8 @@ def check_shard(
         report.note(name, f"the gate {manifest.gate.function} was not run: its verdicts stand")
     with raw_files(folder, context.receipts) as files:
         computed = _account(folder, manifest, context, files, gate)
-        closure, tables = shard_closure(computed, context)
-    tables["anomalies"] = tables["anomalies"].cast(ANOMALY_SCHEMA)
+        tables = shard_tables(computed, context)
+        closure = shard_closure(tables, computed, context)
     closure["views"] = document["views"]
     if rules == "current":
         closure["rules_version"] = document["rules_version"]
@@ -88,7 +93,7 @@ def check_shard(
         stored = document[what]["object"]
         closure[what]["object"] = stored
         recorded = read_table(folder, stored) if stored is not None else None
-        _compare(what, stored, recorded, tables[what], name, report)
+        _compare(what, stored, recorded, getattr(tables, what), name, report)
     for line in differences(document, closure):
         report.fault(name, line)
     report.count("shards")
