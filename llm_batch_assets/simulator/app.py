@@ -14,10 +14,17 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from llm_batch_assets.simulator.dice import short_id
 from llm_batch_assets.simulator.faults import HttpFault
 from llm_batch_assets.simulator.reqlog import Entry
 from llm_batch_assets.simulator.transport import Reply, drop, send_raw, send_reply, until_gone
 from llm_batch_assets.simulator.world import World
+
+_REQUEST_ID = {
+    "openai": "x-request-id",
+    "anthropic": "request-id",
+    "bedrock": "x-amzn-requestid",
+}
 
 
 @dataclass(slots=True)
@@ -136,7 +143,7 @@ class Application:
             query=dict(parse_qsl(query, keep_blank_values=True)),
             path=parts,
             body=body,
-            origin=f"http://{host}:{port}",
+            origin=f"http://{headers.get('host', f'{host}:{port}')}",
             entry=entry,
         )
 
@@ -150,9 +157,13 @@ class Application:
     @staticmethod
     async def _run(call: Call, found: Route) -> Reply:
         try:
-            return await found.handler(call)
+            reply = await found.handler(call)
         except Refusal as refusal:
-            return refusal.reply
+            reply = refusal.reply
+        name = _REQUEST_ID.get(found.provider)
+        if name is not None:
+            reply.headers.setdefault(name, short_id("req_", call.entry.seq, found.name))
+        return reply
 
     async def _answer(
         self,

@@ -54,6 +54,8 @@ BATCH_KINDS: dict[str, str] = {
     "lost_result": "result files answer 404",
     "unknown_status": "for `looks` polls an unheard-of status",
     "zero_counts": "counts stay 0 to the end",
+    "inline_output": "Gemini: a file job answers inline instead of with a file",
+    "no_metadata": "Gemini: inline answers come without their keys",
     "stuck": "never leaves its first status",
 }
 """Kinds of batch faults and what each does."""

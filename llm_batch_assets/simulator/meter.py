@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Label = Literal["good", "failed", "cut", "refused", "withheld"]
@@ -70,6 +70,13 @@ class Meter:
         """Book one execution."""
         self._times[execution.body] += 1
         self.executions.append(execution)
+
+    def withhold(self, batch: str) -> None:
+        """Everything good of a batch is lost: the provider ended it without its results."""
+        self.executions = [
+            replace(one, label="withheld") if one.batch == batch and one.label == "good" else one
+            for one in self.executions
+        ]
 
     def paid_twice(self) -> int:
         """Executions that bought an answer which had been bought already; each counted once.

@@ -16,6 +16,7 @@ import orjson
 import uvicorn
 
 from llm_batch_assets.simulator.admin import Admin
+from llm_batch_assets.simulator.anthropic import part as anthropic_part
 from llm_batch_assets.simulator.app import Application, FaultyBody
 from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.faults import FaultBook
@@ -50,7 +51,9 @@ def build_world(seed: int, faults: Faults, scale: float, options: Options) -> Wo
 def build_app(world: World) -> Application:
     """The application that serves a world."""
     faulty = FaultyBody()
-    routes = [*Admin(world).routes(), *openai_part.install(world, faulty)]
+    routes = Admin(world).routes()
+    for part in (openai_part, anthropic_part):
+        routes += part.install(world, faulty)
     return Application(world, routes, faulty)
 
 

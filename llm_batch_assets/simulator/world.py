@@ -57,7 +57,7 @@ class Options:
     max_input_bytes: int = 200_000_000
     max_lines: int = 50_000
     max_body_bytes: int = 256_000_000
-    rows_per_list: int = 0
+    anthropic_ranges: bool = False
     bedrock_minimum: int = 100
     bedrock_minimum_at_create: bool = False
     bedrock_token_mismatch_conflict: bool = False
@@ -86,7 +86,7 @@ class Dialect(Protocol):
     def stranger(self, job: Job, name: str, rng: random.Random) -> bytes:
         """A plausible result line for an id that nobody sent."""
 
-    def finish(self, job: Job) -> None:
+    async def finish(self, job: Job) -> None:
         """Write the result files of a batch that is over."""
 
 
@@ -186,7 +186,7 @@ class World:
                     await asyncio.sleep(0)
                 if not job.finished and now >= job.end and not job.stuck:
                     job.finished = True
-                    self.dialects[job.provider].finish(job)
+                    await self.dialects[job.provider].finish(job)
                     self._live.remove(job)
 
     def _slice(self, job: Job, due: int) -> None:
@@ -243,6 +243,23 @@ class World:
             cached_tokens=count.get("cached", 0),
             reasoning_tokens=count.get("reasoning", 0),
         )
+
+    def visible(self, provider: str, account: str, *, first_page: bool) -> list[Job]:
+        """An account's batches as a list call shows them, newest first.
+
+        A walk counts as one look: only its first page counts.
+        """
+        shown = []
+        for job in reversed(self.jobs.values()):
+            if job.provider != provider or job.account != account or job.deleted:
+                continue
+            job.lists += first_page
+            late = job.fault("late_list")
+            seconds = self.clock.real() - job.real_created
+            if late and (job.lists <= late.looks or seconds < late.seconds):
+                continue
+            shown.append(job)
+        return shown
 
     def file_of(self, job: Job, name: str, rows: Sequence[bytes]) -> bytes:
         """Compose one result file of a batch, foreign rows and odd formats included."""

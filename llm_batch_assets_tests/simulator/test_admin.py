@@ -99,7 +99,7 @@ def test_profiles_stand_on_the_menu_and_hostile_has_all_of_it() -> None:
         FaultBook().add(faults)
     kinds = {one.get("kind") for one in PROFILES["hostile"]}
     apart = {"error_quota", "other_model", "provider_cancel", "ordered", "lost_result",
-             "zero_counts", "stuck"}  # fmt: skip
+             "zero_counts", "stuck", "inline_output", "no_metadata"}  # fmt: skip
     assert (set(RECORD_KINDS) | set(BATCH_KINDS)) - kinds == apart
     calls = {one.get("fault") for one in PROFILES["hostile"]}
     assert set(HTTP_KINDS) - calls == {"drop_before", "delay_before", "late_effect", "junk_json"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import orjson
 from llm_batch_assets.simulator.app import Call, json_reply
 from llm_batch_assets.simulator.dice import short_id
 from llm_batch_assets.simulator.jobs import ENDS, Job, Line
+from llm_batch_assets.simulator.lines import dumps
 from llm_batch_assets.simulator.openai import bodies
 from llm_batch_assets.simulator.openai.files import Files, page
 from llm_batch_assets.simulator.openai.validation import validate
@@ -147,19 +147,8 @@ class Batches:
         await self._world.settle()
         now = self._world.clock.now()
         after = call.query.get("after")
-        shown = []
-        for job in reversed(self._world.jobs.values()):
-            if job.provider != "openai" or job.account != account:
-                continue
-            late = job.fault("late_list")
-            if after is None:
-                job.lists += 1
-            if late and (
-                job.lists <= late.looks
-                or self._world.clock.real() - job.real_created < late.seconds
-            ):
-                continue
-            shown.append(_Item(job.id, self._view(job, now)))
+        visible = self._world.visible("openai", account, first_page=after is None)
+        shown = [_Item(job.id, self._view(job, now)) for job in visible]
         if after is not None and all(one.id != after for one in shown):
             refuse(400, f"Invalid 'after': no batch with id '{after}' found.", "after")
         return json_reply(page(shown, after, int(limit)))
@@ -279,7 +268,7 @@ class Batches:
         """A line of the output or the error file: an HTTP failure has a null ``error``, too."""
         del job, error
         row = {"id": f"batch_req_{mark}", "custom_id": line_id, "response": payload, "error": None}
-        return _dumps(row)
+        return dumps(row)
 
     def stranger(self, job: Job, name: str, rng: random.Random) -> bytes:
         """A good answer for an id of somebody else."""
@@ -287,7 +276,7 @@ class Batches:
         payload, error, _, _ = self.perform(job, line, None, rng)
         return self.row(job, name, payload, error, short_id("", job.id, name))
 
-    def finish(self, job: Job) -> None:
+    async def finish(self, job: Job) -> None:
         """Write the output and the error file; a file without rows is not made at all."""
         phase = job.phase(max(self._world.clock.now(), job.end))
         if phase == "failed":
@@ -326,7 +315,7 @@ class Batches:
             "response": None,
             "error": {"code": code, "message": message},
         }
-        return _dumps(row)
+        return dumps(row)
 
 
 def _request(source: Job, line: Line, *, foreign: bool) -> bytes:
@@ -336,16 +325,6 @@ def _request(source: Job, line: Line, *, foreign: bool) -> bytes:
         body = orjson.dumps({**orjson.loads(line.body), "user": "somebody-else"})
     head = orjson.dumps({"custom_id": name, "method": "POST", "url": source.extra["endpoint"]})
     return head[:-1] + b',"body":' + body + b"}"
-
-
-def _dumps(row: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(row)
-    except (TypeError, ValueError):
-        # Half a surrogate pair: only the standard library writes it, as an escape.
-        import json
-
-        return json.dumps(row, separators=(",", ":")).encode()
 
 
 def _json(body: bytes) -> dict[str, Any]:
