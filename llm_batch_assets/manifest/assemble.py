@@ -19,6 +19,7 @@ from llm_batch_assets.manifest.records import RecordsWriter
 from llm_batch_assets.manifest.spool import Spool
 from llm_batch_assets.types import ProviderName
 from llm_batch_assets.wire.ask import request_module
+from llm_batch_assets.wire.capabilities import find
 from llm_batch_assets.workload import Limits
 
 
@@ -38,16 +39,25 @@ class Keys:
     job_key: str
 
 
-def shard_limits(provider: ProviderName, limits: Limits) -> ShardLimits:
-    """The narrower of the workload's and the provider's limits."""
+def shard_limits(provider: ProviderName, model: str, endpoint: str, limits: Limits) -> ShardLimits:
+    """The narrowest of the workload's, the provider's and the model's limits.
+
+    Where one answer is large (embeddings), a shard is also kept so small that its result file
+    survives a download.
+    """
     theirs = request_module(provider).LIMITS
-    room = theirs.bytes - theirs.overhead
-    records = limits.records_per_shard
+    cell = find(provider, model, endpoint)
+    bounds = [
+        limits.records_per_shard,
+        theirs.records,
+        None if cell is None else cell.limits.get("records"),
+        None if cell is None else cell.records_for_results(),
+    ]
     return ShardLimits(
-        records=records if theirs.records is None else min(records, theirs.records),
-        bytes=min(limits.bytes_per_shard, room),
+        records=min(bound for bound in bounds if bound is not None),
+        bytes=min(limits.bytes_per_shard, theirs.bytes - theirs.overhead),
         inputs=theirs.inputs,
-        minimum=theirs.minimum,
+        minimum=theirs.minimum if cell is None else cell.limits.get("minimum", 1),
     )
 
 
@@ -113,7 +123,7 @@ def assemble(
     """
     provider: ProviderName = fields["provider"]
     endpoint: str = fields["endpoint"]
-    limits = shard_limits(provider, fields["limits"])
+    limits = shard_limits(provider, fields["model"], endpoint, fields["limits"])
     module = request_module(provider)
     order = spool.in_manifest_order(by_id)
     kept = int(spool.kept_back.sum())

@@ -165,7 +165,7 @@ def _fill(
         raise DatasetError("The dataset is empty: it has no rows to freeze.")
     names = first.schema.names
     check_columns(workload, names)
-    limits = shard_limits(workload.provider, workload.limits)
+    limits = shard_limits(workload.provider, workload.model, workload.endpoint, workload.limits)
     requests = Requests(workload, names, limits.bytes)
     keys = RowKeys(workload, text_keys=text_keys)
     ids = RecordIds(

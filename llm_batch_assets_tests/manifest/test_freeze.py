@@ -392,6 +392,17 @@ def test_embedding_inputs_limit_a_shard(tmp_path: Path) -> None:
     assert [shard.records for shard in again.manifest.shards] == [2, 2, 1]
 
 
+def test_embedding_shards_stay_below_what_a_download_survives(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    asked = workload(
+        model="text-embedding-3-large",
+        output={"answer": "embedding"},
+        limits={"records_per_shard": 50_000},
+    )
+    manifest = frozen(where, rows(3000), asked).manifest
+    assert [shard.records for shard in manifest.shards] == [2941, 59]
+
+
 def test_bedrock_shards_never_fall_below_the_minimum(tmp_path: Path) -> None:
     where = store(tmp_path)
     asked = workload(
