@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from typing import Any
 
@@ -13,17 +12,21 @@ from llm_batch_assets.reconcile.lines import blocks, unreadable_file
 from llm_batch_assets.reconcile.model import Anomaly, AnomalyKind, Answer, Expected, RawFile, Rules
 from llm_batch_assets.reconcile.quality import QUALITY, Judge
 from llm_batch_assets.wire.classes import ACCEPTED, Rule
+from llm_batch_assets.wire.lane import Lane, Shape, learn
 from llm_batch_assets.wire.readers import Wire
 from llm_batch_assets.wire.shapes import Asked, Row
-from llm_batch_assets.wire.strict import Fault, line_slowly
+from llm_batch_assets.wire.strict import Fault
+from llm_batch_assets.wire.strict import line as strict_line
+
+Joined = tuple[int, Rule, Row, int, int, int]
+"""One joined row: place of its id, rule, row, line number, offset and length in its file."""
+
+_TEMPLATES = 8
+"""So many rows may become templates per file: files with more shapes take the general way."""
 
 
 class Collector:
-    """What was read so far.
-
-    Rows are numbered in reading order, lines too, over all files; ``row_of`` joins an expected id
-    to its first row. ``joined`` has one entry per row: (line, place of the id, rule, row).
-    """
+    """What was read so far. ``joined`` has the first row of every id, in reading order."""
 
     def __init__(self, expected: Expected, rules: Rules, wire: Wire) -> None:
         """Prepare the join.
@@ -39,11 +42,10 @@ class Collector:
             raise InputError("An expected id is listed twice.", remedy="Ids must be unique.")
         self._index: dict[str, int] | None = None
         self._row_of: dict[int, int] = {}
-        self.joined: list[tuple[int, int, Rule, Row]] = []
+        self.joined: list[Joined] = []
         self.reasons: dict[int, str] = {}
-        self.starts, self.lengths = array("q"), array("q")
         self.files: list[RawFile] = []
-        self.first_lines: list[int] = []
+        self.first_rows: list[int] = []
         self.conflicts: set[int] = set()
         self.identical: set[int] = set()
         self.anomalies: list[Anomaly] = []
@@ -51,67 +53,136 @@ class Collector:
         self._asked = Asked(rules.answer, rules.endpoint, rules.schema is not None)
         self._judge = Judge(rules)
         self._values: list[tuple[int, int, Any]] = []
+        self._names: dict[bytes, str] = {}
+        self._lane: tuple[Lane, Shape] | None = None
+        self._learned = 0
 
     def read(self, raw: RawFile) -> None:
         """Read one file. Total and linear: any bytes give rows and anomalies."""
         self.files.append(raw)
-        first = len(self.starts)
-        self.first_lines.append(first)
+        self.first_rows.append(len(self.joined))
+        self._learned, self._lane = 0, None
         if unreadable_file(raw.data):
-            self._note(raw, 0, 0, len(raw.data), "unreadable", "not_utf8", None)
+            self._mark("unreadable", "not_utf8", 0, 0, len(raw.data))
             return
-        loads, dumps, slowly = orjson.loads, orjson.dumps, line_slowly
-        row_id, read, quick = self.wire.row_id, self.wire.read, self.wire.quick or _never
-        pop, asked, join = self._waiting.pop, self._asked, self.joined.append
-        judge, fits = self._judge.judge, self._judge.model
-        keep, longest = self.rules.gate is not None, self.rules.max_line_bytes
-        at_line = first - 1
-        seen = 0
-        for block in blocks(raw):
-            self.starts.frombytes(block.starts.tobytes())
-            self.lengths.frombytes(block.lengths.tobytes())
-            for line, colons in zip(block.lines, block.colons, strict=True):
-                at_line += 1
-                try:
-                    parsed = loads(line)
-                    # See ``strict.line``: equal colons prove that no key was repeated.
-                    if dumps(parsed).count(b":") != colons:
-                        parsed = slowly(line)
-                except (ValueError, TypeError):
-                    if not line.strip(b" \t\r"):
-                        continue
-                    try:
-                        parsed = slowly(line)
-                    except Fault as fault:
-                        self._reject(at_line, fault.reason)
-                        continue
-                if type(parsed) is not dict:
-                    self._reject(at_line, "not_object")
-                    continue
-                wire_id = row_id(parsed)
-                if type(wire_id) is not str or not wire_id:
-                    self._reject(at_line, "no_id")
-                    continue
-                if len(line) > longest:
-                    self._reject(at_line, "line_too_long")
-                    continue
-                seen += 1
-                place = pop(wire_id, -1)
-                if place < 0:
-                    self._again(wire_id, at_line, line)
-                    continue
-                row = quick(parsed, asked) or read(parsed, line, asked)
-                rule = row[0]
-                if rule is ACCEPTED:
-                    fault_rule, value = judge(wire_id, row.answer or "", row.embedding)
-                    if fault_rule is not None:
-                        rule = fault_rule
-                    elif not fits(row.served_model):
+        number = 1
+        for offset, block in blocks(raw):
+            number = self._block(block, offset, number)
+
+    def _block(self, block: bytes, offset: int, number: int) -> int:
+        """Read whole lines; gives the number of the line after them."""
+        at, end = 0, len(block)
+        find, size = block.find, len(block)
+        while at < end:
+            if self._lane is not None:
+                at, number = self._fast(block, offset, at, number)
+                if at >= end:
+                    break
+            stop = find(b"\n", at)
+            stop = size if stop < 0 else stop
+            self._line(block[at:stop].rstrip(b"\r"), number, offset + at)
+            at = stop + 1
+            number += 1
+        return number
+
+    def _fast(self, block: bytes, offset: int, at: int, number: int) -> tuple[int, int]:
+        """Read lines while they match the lane; gives where it stopped."""
+        assert self._lane is not None and self.wire.quick is not None
+        lane, shape = self._lane
+        before, after, pick, mark = lane.before, lane.after, lane.pick, lane.mark
+        make, find, loads = self.wire.quick.row, block.find, orjson.loads
+        pop, join = self._waiting.pop, self.joined.append
+        judge, fits, names = self._judge.judge, self._judge.model, self._names
+        keep, size = self.rules.gate is not None, len(block)
+        first = number
+        while True:
+            head = before(block, at)
+            if head is None:
+                break
+            start = head.end()
+            line_end = find(b"\n", start)
+            end = size if line_end < 0 else line_end
+            stop = find(mark, start, end)
+            tail = after(block, stop) if stop >= 0 else None
+            if tail is None or tail.end() != end:
+                break
+            try:
+                text = loads(block[start - 1 : stop + 1])
+            except ValueError:
+                break
+            if not text:
+                break
+            cells = pick(head.groups() + tail.groups())
+            wire_id = cells[0].decode("ascii")
+            place = pop(wire_id, -1)
+            if place < 0:
+                self._again(wire_id, block[at:end], number, offset + at)
+            else:
+                row = make(shape, text, cells, names)
+                rule, value = judge(wire_id, text, False)
+                if rule is None:
+                    if not fits(row[6]):
                         rule = QUALITY["served_model"]
-                    elif keep:
-                        self._values.append((place, len(self.joined), value))
-                join((at_line, place, rule, row))
-        self.rows_seen += seen
+                    else:
+                        rule = ACCEPTED
+                        if keep:
+                            self._values.append((place, len(self.joined), value))
+                join((place, rule, row, number, offset + at, end - at))
+            number += 1
+            at = end + 1
+            if at >= size:
+                break
+        self.rows_seen += number - first
+        return at, number
+
+    def _line(self, line: bytes, number: int, start: int) -> None:
+        """Read one line the general way."""
+        if not line.strip(b" \t\r"):
+            return
+        size = len(line)
+        if size > self.rules.max_line_bytes:
+            self._mark("unreadable", "line_too_long", number, start, size)
+            return
+        try:
+            parsed = strict_line(line)
+        except Fault as fault:
+            self._mark("unreadable", fault.reason, number, start, size)
+            return
+        if type(parsed) is not dict:
+            self._mark("unreadable", "not_object", number, start, size)
+            return
+        wire_id = self.wire.row_id(parsed)
+        if type(wire_id) is not str or not wire_id:
+            self._mark("unreadable", "no_id", number, start, size)
+            return
+        self.rows_seen += 1
+        place = self._waiting.pop(wire_id, -1)
+        if place < 0:
+            self._again(wire_id, line, number, start)
+            return
+        row = self.wire.read(parsed, line, self._asked)
+        rule = row.rule
+        if rule is ACCEPTED:
+            fault_rule, value = self._judge.judge(wire_id, row.answer or "", row.embedding)
+            if fault_rule is not None:
+                rule = fault_rule
+            elif not self._judge.model(row.served_model):
+                rule = QUALITY["served_model"]
+            elif self.rules.gate is not None:
+                self._values.append((place, len(self.joined), value))
+            if self.wire.quick is not None and self._learned < _TEMPLATES:
+                self._learn(parsed, line)
+        self.joined.append((place, rule, row, number, start, size))
+
+    def _learn(self, parsed: dict[str, Any], line: bytes) -> None:
+        assert self.wire.quick is not None
+        shape = self.wire.quick.shape_of(parsed, self._asked)
+        if shape is None:
+            return
+        self._learned += 1
+        lane = learn(line, shape)
+        if lane is not None:
+            self._lane = (lane, shape)
 
     def gate(self) -> None:
         """Let the workload's gate judge what passed so far, in the order of the expected ids."""
@@ -125,19 +196,18 @@ class Collector:
                 Answer(
                     ids[place],
                     ids[place] if names is None else str(names[place]),
-                    self.joined[row][3].answer or "",
+                    self.joined[row][2].answer or "",
                     value,
                 )
                 for place, row, value in some
             ]
             for (place, row, _), reason in zip(some, self._judge.gate(answers), strict=True):
                 if reason is not None:
-                    line, _, _, seen = self.joined[row]
-                    self.joined[row] = (line, place, QUALITY["gate"], seen)
+                    self.joined[row] = (place, QUALITY["gate"], *self.joined[row][2:])
                     self.reasons[place] = f"gate: {reason}"[:200]
         self._values.clear()
 
-    def _again(self, wire_id: str, at_line: int, line: bytes) -> None:
+    def _again(self, wire_id: str, line: bytes, number: int, start: int) -> None:
         """An id that is not waiting for its row: a repeat, or none of ours.
 
         Identical bytes collapse, anything else is a conflict; a foreign id is an anomaly.
@@ -145,64 +215,44 @@ class Collector:
         if self._index is None:
             self._index = dict(zip(self.expected.wire_ids, range(self.count), strict=True))
         place = self._index.get(wire_id)
+        here = (number, start, len(line))
         if place is None:
             tag, dash, name = wire_id.partition("-")
             own = self.expected.tag
             ours = own is not None and dash and tag != own and f"{own}-{name}" in self._index
-            self._mark(at_line, "unknown", "other_shard" if ours else "unknown_id", wire_id)
+            self._mark("unknown", "other_shard" if ours else "unknown_id", *here, wire_id)
             return
-        first = self._first_line(place)
-        origin = self._file_of(first)
-        began = self.starts[first]
-        if bytes(origin.data[began : began + self.lengths[first]]) == line:
+        row = self._first_row(place)
+        origin = self.files[bisect_right(self.first_rows, row) - 1]
+        first = self.joined[row][3:]
+        if bytes(origin.data[first[1] : first[1] + first[2]]) == line:
             self.identical.add(place)
-            self._mark(at_line, "duplicate_identical", "same_bytes", wire_id)
+            self._mark("duplicate_identical", "same_bytes", *here, wire_id)
             return
         if place not in self.conflicts:
             self.conflicts.add(place)
-            self._mark(first, "duplicate", "conflicting_rows", wire_id)
-        self._mark(at_line, "duplicate", "conflicting_rows", wire_id)
+            self._mark("duplicate", "conflicting_rows", *first, wire_id, origin)
+        self._mark("duplicate", "conflicting_rows", *here, wire_id)
 
-    def _first_line(self, place: int) -> int:
+    def _first_row(self, place: int) -> int:
         known = self._row_of
         for at in range(len(known), len(self.joined)):
-            known[self.joined[at][1]] = self.joined[at][0]
+            known[self.joined[at][0]] = at
         return known[place]
 
-    def _file_of(self, at_line: int) -> RawFile:
-        return self.files[bisect_right(self.first_lines, at_line) - 1]
-
-    def _reject(self, at_line: int, reason: str) -> None:
-        self._mark(at_line, "unreadable", reason, None)
-
-    def _mark(self, at_line: int, kind: AnomalyKind, reason: str, wire_id: str | None) -> None:
-        file_number = bisect_right(self.first_lines, at_line) - 1
-        self._note(
-            self.files[file_number],
-            at_line - self.first_lines[file_number] + 1,
-            self.starts[at_line],
-            self.lengths[at_line],
-            kind,
-            reason,
-            wire_id,
-        )
-
-    def _note(
+    def _mark(
         self,
-        raw: RawFile,
+        kind: AnomalyKind,
+        reason: str,
         number: int,
         start: int,
         length: int,
-        kind: AnomalyKind,
-        reason: str,
-        wire_id: str | None,
+        wire_id: str | None = None,
+        raw: RawFile | None = None,
     ) -> None:
+        raw = raw or self.files[-1]
         if wire_id is not None:
             wire_id = wire_id.encode("utf-8", "backslashreplace").decode("utf-8")
         self.anomalies.append(
             Anomaly(raw.digest, raw.name, number, start, length, kind, reason, wire_id)
         )
-
-
-def _never(parsed: Any, asked: Asked) -> None:
-    """For providers without a fast lane."""

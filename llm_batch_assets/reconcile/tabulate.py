@@ -30,8 +30,8 @@ def build(
     """The account: one row per expected id."""
     size = len(expected.wire_ids)
     joined = collector.joined
-    places = np.array([one[1] for one in joined], np.int64)
-    lines = np.array([one[0] for one in joined], np.int64)
+    placed, ruled, seen, *where = list(zip(*joined, strict=True)) or [()] * 6
+    places = np.array(placed, np.int64)
     row_of = np.full(size, -1, np.int64)
     row_of[places] = np.arange(len(joined))
     # A conflicting row is no evidence of an answer; it stays visible as an anomaly.
@@ -39,8 +39,7 @@ def build(
     shown = row_of.copy()
     shown[conflicts] = -1
     take = pa.array(shown, pa.int64(), mask=shown < 0)
-    of_rows = [one[2] for one in joined]
-    cells = list(zip(*(one[3] for one in joined), strict=True)) or [()] * len(Row._fields)
+    cells = list(zip(*seen, strict=True)) or [()] * len(Row._fields)
     of = dict(zip(Row._fields, cells, strict=True))
     usage = list(zip(*of["usage"], strict=True)) or [()] * 5
     text, i64 = pa.string(), pa.int64()
@@ -50,16 +49,12 @@ def build(
 
     accepted = [
         answer if rule is ACCEPTED else None
-        for answer, rule in zip(of["answer"], of_rows, strict=True)
+        for answer, rule in zip(of["answer"], ruled, strict=True)
     ]
     sha = hashlib.sha256
     digests = [None if a is None else sha(a.encode()).hexdigest() for a in accepted]
     answers = column(accepted, pa.large_string())
-    first_lines = np.array(collector.first_lines, np.int64)
-    files_at = np.searchsorted(first_lines, lines, side="right") - 1
-    starts = np.array(collector.starts, np.int64)[lines]
-    lengths = np.array(collector.lengths, np.int64)[lines]
-    numbers = lines - first_lines[files_at] + 1 if len(lines) else lines
+    of_file = np.searchsorted(collector.first_rows, np.arange(len(joined)), side="right") - 1
     files = pa.array([raw.digest for raw in collector.files], text)
     ids = pa.array(expected.wire_ids, text)
     names = ids if expected.record_ids is None else pa.array(expected.record_ids, text)
@@ -68,16 +63,16 @@ def build(
         "record_id": names,
         "business_key": keys,
         "wire_id": ids,
-        **_rule_columns(_rules(of_rows, row_of, conflicts, rest), collector.reasons),
+        **_rule_columns(_rules(ruled, row_of, conflicts, rest), collector.reasons),
         "attempt": _same(rules.attempt, pa.int32(), size),
         "shard": _same(expected.shard, pa.int32(), size),
         "epoch": _same(expected.epoch, pa.int32(), size),
         "submission_key": _same(expected.submission_key, text, size),
         "provider_batch_id": _same(view.batch_id or None if view else None, text, size),
-        "file": files.take(pa.array(files_at).take(take)),
-        "line": pa.array(numbers, i64).take(take),
-        "offset": pa.array(starts, i64).take(take),
-        "length": pa.array(lengths, i64).take(take),
+        "file": files.take(pa.array(of_file, i64).take(take)),
+        "line": column(where[0], i64),
+        "offset": column(where[1], i64),
+        "length": column(where[2], i64),
         "error_type": column(of["error_type"], text),
         "error_code": column(of["error_code"], text),
         "http_status": column(of["http_status"], pa.int32()),
@@ -109,7 +104,7 @@ def build(
 
 
 def _rules(
-    of_rows: list[Rule], row_of: np.ndarray, conflicts: np.ndarray, rest: Rest
+    of_rows: Sequence[Rule], row_of: np.ndarray, conflicts: np.ndarray, rest: Rest
 ) -> list[Rule]:
     """The rule of every expected id."""
     ruled = [rest.rule if row < 0 else of_rows[row] for row in row_of.tolist()]

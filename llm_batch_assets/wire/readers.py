@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol, cast
 
 from llm_batch_assets.types import BatchFault, BatchView
 from llm_batch_assets.wire.classes import Rule
-from llm_batch_assets.wire.shapes import Quick, Reader, RowId
+from llm_batch_assets.wire.lane import Shape
+from llm_batch_assets.wire.shapes import Asked, Reader, Row, RowId
+
+
+class Quick(Protocol):
+    """A provider's part of the fast lane (see ``wire.lane``)."""
+
+    def shape_of(self, line: Mapping[str, Any], asked: Asked) -> Shape | None:
+        """The shape for which a proven line may be the template, or None."""
+
+    def row(
+        self, shape: Shape, text: str, cells: tuple[bytes, ...], names: dict[bytes, str]
+    ) -> Row:
+        """The row of a captured line, the same that ``read`` gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +32,6 @@ class Wire:
     Attributes:
         row_id: the id of a parsed result line, of whatever type.
         read: parsed line, its bytes and what was asked -> row.
-        quick: the fast lane for the provider's commonest row, or None.
         read_batch: a batch object -> our view of it.
         fault_rule: one entry of a failed batch's errors -> rule.
         unreached: raw statuses that end a batch which did not reach every record: their missing
@@ -27,18 +39,22 @@ class Wire:
         unpromised: our statuses under which a named result may well not exist (a prefix).
         inline_rows: (bytes of an array of job objects, place of one) -> the result lines that the
             object itself carries, or None.
+        quick: the fast lane for the provider's commonest rows, or None.
         expires_unstarted: an ``expired`` batch without a row never began: all its ids expired.
     """
 
     row_id: RowId
     read: Reader
-    quick: Quick | None
     read_batch: Callable[[Mapping[str, Any]], BatchView]
     fault_rule: Callable[[BatchFault], Rule]
     unreached: frozenset[str] = frozenset()
     expires_unstarted: bool = False
     unpromised: frozenset[str] = frozenset()
     inline_rows: Callable[[bytes, int], bytes | None] | None = None
+    quick: Quick | None = None
+
+
+QUICK = {"openai": "llm_batch_assets.wire.openai.quick"}
 
 
 def wire_of(provider: str) -> Wire:
@@ -48,11 +64,11 @@ def wire_of(provider: str) -> Wire:
     return Wire(
         row_id=rows.row_id,
         read=rows.read,
-        quick=getattr(rows, "quick", None),
         read_batch=status.read_batch,
         fault_rule=status.fault_rule,
         unreached=getattr(status, "UNREACHED", frozenset()),
         expires_unstarted=getattr(status, "EXPIRES_UNSTARTED", False),
         unpromised=getattr(status, "UNPROMISED", frozenset()),
         inline_rows=getattr(status, "inline_rows", None),
+        quick=cast(Quick, import_module(QUICK[provider])) if provider in QUICK else None,
     )

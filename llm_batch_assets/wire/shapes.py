@@ -52,9 +52,6 @@ class Row(NamedTuple):
     embedding: bool = False
 
 
-Quick = Callable[[Mapping[str, Any], Asked], "Row | None"]
-"""The same row as ``Reader`` gives, for the one shape that fills files; None for any other."""
-
 Reader = Callable[[Mapping[str, Any], bytes, Asked], Row]
 """(parsed line, its bytes, what was asked) -> row. Total: any object gives a row."""
 
