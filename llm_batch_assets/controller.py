@@ -12,7 +12,10 @@ from llm_batch_assets.ledger.states import COLLECTABLE, LIVE, POLLED, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
 from llm_batch_assets.settings import Settings
 
-WorkKind = Literal["submit", "look", "poll", "collect", "account", "publish"]
+WorkKind = Literal["submit", "look", "poll", "collect", "account", "publish", "cancel", "clean"]
+
+URGENCY = ("collect", "cancel", "poll", "look", "publish", "account", "submit", "clean")
+"""What can be lost comes first (results that may expire), what costs money comes last."""
 
 MAX_POLL_SECONDS = 600.0
 FIRST_POLL_SECONDS = 1.0
@@ -57,14 +60,11 @@ class Waiting:
 
 
 def due(snapshot: Snapshot, settings: Settings) -> list[Work]:
-    """Everything that can be done now, the most urgent first.
-
-    What can be lost comes first (results that may expire), what costs money comes last.
-    """
+    """Everything that can be done now, the most urgent first."""
     work = [item for view in snapshot.revisions for item in _of_revision(view, snapshot, settings)]
     work += _looks(snapshot, settings)
-    order = {"collect": 0, "poll": 1, "look": 2, "publish": 3, "account": 4, "submit": 5}
-    return sorted(work, key=lambda item: (order[item.kind], item.due_at))
+    work += [_shard_work("clean", row, at) for row, at in snapshot.cleanable if at <= snapshot.now]
+    return sorted(work, key=lambda item: (URGENCY.index(item.kind), item.due_at))
 
 
 def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
@@ -77,7 +77,7 @@ def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
             result.append(closed_gate)
         for shard in view.in_flight:
             if shard.shard_key not in doing:
-                result.append(_why(view.row, shard, settings))
+                result.append(_why(view.row, shard, snapshot, settings))
     return result
 
 
@@ -118,9 +118,26 @@ def deadlines(view: RevisionView) -> list[int]:
 
 
 def overdue(view: RevisionView, now: int) -> frozenset[tuple[int, int]]:
-    """Shards (attempt, ordinal) whose holds have waited past their deadline."""
+    """Shards (attempt, ordinal) whose holds have waited past their deadline, or were given up."""
     limit = view.row.hold_deadline
-    return frozenset((s.attempt, s.ordinal) for s in _ended(view) if s.state_at + limit <= now)
+    return _names(
+        s for s in _ended(view) if s.state_at + limit <= now or s.abandoned_at is not None
+    )
+
+
+def released(view: RevisionView) -> frozenset[tuple[int, int]]:
+    """Shards whose held records a person let go again."""
+    return _names(s for s in _ended(view) if s.released_at is not None)
+
+
+def abandoned(view: RevisionView) -> frozenset[tuple[int, int]]:
+    """Shards without evidence that a person gave up."""
+    ended = {s.id for s in _ended(view)}
+    return _names(s for s in view.shards if s.abandoned_at is not None and s.id not in ended)
+
+
+def _names(shards: Iterable[SubmissionRow]) -> frozenset[tuple[int, int]]:
+    return frozenset((s.attempt, s.ordinal) for s in shards)
 
 
 def close_by_passed(view: RevisionView, now: int) -> bool:
@@ -140,6 +157,9 @@ def basis(view: RevisionView, now: int) -> str:
     parts.append(f"jobs={len(view.jobs)} overdue={sorted(overdue(view, now))}")
     parts.append(f"close_by={close_by_passed(view, now)}")
     parts.append(f"cancel={view.row.cancel_requested_at is not None}")
+    for name, people in (("released", released(view)), ("abandoned", abandoned(view))):
+        if people:
+            parts.append(f"{name}={sorted(people)}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -164,6 +184,8 @@ def _of_revision(view: RevisionView, snapshot: Snapshot, settings: Settings) -> 
             at = poll_due(shard, settings)
             if at <= now:
                 yield _shard_work("poll", shard, at)
+            if cancel_due(shard, now):
+                yield _shard_work("cancel", shard, shard.due_at)
         elif shard.state in SENDABLE and open_gate and shard.hold is None and shard.due_at <= now:
             yield _shard_work("submit", shard, shard.due_at)
     if revision.closed_at is None:
@@ -201,6 +223,12 @@ def cut_due(view: RevisionView, now: int) -> bool:
     return wanted and may_cut(view, now) and view.jobs[-1].basis != view.row.settlement_basis
 
 
+def cancel_due(shard: SubmissionRow, now: int) -> bool:
+    """Whether a person asked to cancel a live batch and the provider has not taken it yet."""
+    wanted = shard.cancel_requested_at is not None and shard.cancel_sent_at is None
+    return wanted and shard.state in POLLED and shard.due_at <= now
+
+
 def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
     """One look per account, for all of its submissions that wait."""
     first: dict[str, tuple[int, SubmissionRow]] = {}
@@ -208,6 +236,8 @@ def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
         for shard in view.shards:
             if shard.state not in {"SUBMITTING", "UNCERTAIN"} or shard.account is None:
                 continue
+            if shard.abandoned_at is not None:
+                continue  # another submission's look, or a sweep, may still find its batch
             at = look_due(shard, snapshot.last_look.get(shard.account), settings)
             known = first.get(shard.account)
             if known is None or at < known[0]:
@@ -254,12 +284,16 @@ def poll_due(shard: SubmissionRow, settings: Settings) -> int:
     if shard.polled_at is None:
         wait = min(FIRST_POLL_SECONDS, settings.poll_interval)
         return (shard.bound_at or shard.state_at) + int(wait * 1_000_000)
-    wait = settings.poll_interval * 2 ** min(shard.poll_faults, 8)
+    # A look that failed backs off; a batch that ended without its files is asked at the usual pace.
+    doublings = min(shard.poll_faults, 8) if shard.last_error is not None else 0
+    wait = settings.poll_interval * 2**doublings
     wait = min(wait, max(MAX_POLL_SECONDS, settings.poll_interval))
     return shard.polled_at + int(wait * 1_000_000)
 
 
-def _why(revision: RevisionRow, shard: SubmissionRow, settings: Settings) -> Waiting:
+def _why(
+    revision: RevisionRow, shard: SubmissionRow, snapshot: Snapshot, settings: Settings
+) -> Waiting:
     name = shard.shard_key
     if shard.hold is not None:
         return Waiting(revision.dataset, name, f"hold: {shard.hold}", release=shard.hold_release)
@@ -269,8 +303,12 @@ def _why(revision: RevisionRow, shard: SubmissionRow, settings: Settings) -> Wai
             revision.dataset, name, f"{shard.state} {progress}", until=poll_due(shard, settings)
         )
     if shard.state in LIVE:
-        deadline = shard.post_deadline or shard.state_at
-        return Waiting(revision.dataset, name, f"{shard.state}: a look decides", until=deadline)
+        why = f"{shard.state}: {shard.last_error or 'its create has not answered yet'}"
+        if shard.account is None or shard.post_deadline is None:
+            return Waiting(revision.dataset, name, why, until=shard.state_at)
+        until = look_due(shard, snapshot.last_look.get(shard.account), settings)
+        release = "A look at the provider's list finds its batch, or two prove that there is none."
+        return Waiting(revision.dataset, name, why, until, release)
     return Waiting(revision.dataset, name, shard.state, until=shard.due_at)
 
 

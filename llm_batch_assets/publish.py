@@ -23,18 +23,25 @@ def require_publishable(revision: RevisionRow) -> None:
         )
     if revision.superseded_at is not None:
         raise GateClosed(f"{name} is superseded by a newer revision.")
+    if person_said_so(revision):
+        return
     if revision.cancel_requested_at is not None:
         raise GateClosed(
             f"{name} was cancelled: {revision.cancel_reason}.",
-            remedy="A person's word publishes what was accepted before.",
+            remedy="`publish --even-cancelled --reason` publishes what was accepted before.",
         )
     if not enough_accepted(revision):
         raise GateClosed(
             f"{name} is closed, but only {revision.accepted} of {revision.records} records "
             f"({accepted_fraction(revision):.4f}) are accepted and publish.min_accepted is "
             f"{revision.min_accepted_ppm / PPM:g}.",
-            remedy="Review its human_review records, or publish with a lower minimum.",
+            remedy="Review its human_review records, or `publish --even-below-minimum --reason`.",
         )
+
+
+def person_said_so(revision: RevisionRow) -> bool:
+    """Whether a person gave a word for exactly this closure; a new one needs a new word."""
+    return revision.word_closure is not None and revision.word_closure == revision.closure_digest
 
 
 def accepted_fraction(revision: RevisionRow) -> float:

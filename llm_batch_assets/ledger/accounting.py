@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -10,6 +12,7 @@ from llm_batch_assets.errors import LeaseLost, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger, insert_first
 from llm_batch_assets.ledger.leases import Lease, fenced
+from llm_batch_assets.ledger.people import flag_cancel, log_decision, require_reason
 from llm_batch_assets.ledger.rows import RevisionRow, as_row
 from llm_batch_assets.ledger.worker import Worker
 
@@ -108,7 +111,10 @@ def publish(ledger: Ledger, revision: RevisionRow, worker: Worker, lease: Lease)
             .where(
                 r.c.id == revision.id,
                 r.c.closed_at.is_not(None),
-                r.c.cancel_requested_at.is_(None),
+                sa.or_(
+                    r.c.cancel_requested_at.is_(None),
+                    r.c.word_closure == revision.closure_digest,
+                ),
                 r.c.superseded_at.is_(None),
                 r.c.closure_digest == revision.closure_digest,
                 sa.func.coalesce(r.c.published_version, 0) == version - 1,
@@ -152,13 +158,30 @@ def withhold(ledger: Ledger, revision: RevisionRow, reason: str) -> None:
         )
 
 
-def request_cancel(ledger: Ledger, revision: RevisionRow, worker: Worker, reason: str) -> bool:
+def request_cancel(
+    ledger: Ledger,
+    revision: RevisionRow,
+    worker: Worker,
+    reason: str,
+    facts: Mapping[str, Any] | None = None,
+) -> bool:
     """Record a person's cancel: from here on nothing of the revision is sent or published.
 
+    Every submission that has not ended is flagged in the same transaction, so that its batch is
+    cancelled whoever binds it.
+
+    Args:
+        ledger: the ledger.
+        revision: what is cancelled.
+        worker: who.
+        reason: why.
+        facts: processed counts at this moment, for the log of decisions.
+
     Returns:
-        False when it was cancelled or closed before.
+        False when it was cancelled or published before.
     """
     r = schema.revisions
+    reason = require_reason(reason)
     with ledger.write("cancel") as connection:
         now = ledger.now(connection)
         result = connection.execute(
@@ -166,25 +189,15 @@ def request_cancel(ledger: Ledger, revision: RevisionRow, worker: Worker, reason
             .where(
                 r.c.id == revision.id,
                 r.c.cancel_requested_at.is_(None),
-                r.c.closed_at.is_(None),
+                sa.or_(r.c.closed_at.is_(None), r.c.published_at.is_(None)),
             )
             .values(cancel_requested_at=now, cancel_by=worker.actor, cancel_reason=reason[:500])
         )
-    return result.rowcount == 1
-
-
-def decide(ledger: Ledger, target: str, decision: str, worker: Worker, reason: str) -> None:
-    """Log a person's decision with who and why."""
-    with ledger.write("decision") as connection:
-        connection.execute(
-            sa.insert(schema.decisions).values(
-                target=target,
-                decision=decision,
-                reason=reason[:1000],
-                actor=worker.actor,
-                at=ledger.now(connection),
-            )
-        )
+        if result.rowcount != 1:
+            return False
+        flag_cancel(connection, revision.id, now)
+        log_decision(connection, ledger, revision.target, "cancel", worker, reason, facts)
+    return True
 
 
 def _refuse(ledger: Ledger, connection: sa.Connection, lease: Lease, message: str) -> None:

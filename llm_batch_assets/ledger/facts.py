@@ -46,10 +46,13 @@ def facts_of(connection: Connection, submission_key: str) -> list[tuple[str, int
 
 
 def known_batches(connection: Connection, account: str, limit: int = 1000) -> frozenset[str]:
-    """The newest batches that we know of an account."""
+    """The newest batches that we know of an account, without those that we deleted."""
     p = schema.provider_batches
     rows = connection.execute(
-        sa.select(p.c.batch_id).where(p.c.account == account).order_by(p.c.id.desc()).limit(limit)
+        sa.select(p.c.batch_id)
+        .where(p.c.account == account, p.c.deleted_at.is_(None))
+        .order_by(p.c.id.desc())
+        .limit(limit)
     )
     return frozenset(row.batch_id for row in rows)
 

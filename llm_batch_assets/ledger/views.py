@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger.cleaning import deletable
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.freezing import find_revision, jobs_of
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow, as_row
@@ -32,7 +33,7 @@ class RevisionView:
     @property
     def in_flight(self) -> tuple[SubmissionRow, ...]:
         """Shards whose records are not in evidence yet."""
-        return tuple(s for s in self.shards if s.state not in ENDED)
+        return tuple(s for s in self.shards if s.state not in ENDED and s.abandoned_at is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Snapshot:
     """(tenant, workload) -> datasets that have claimed something and are not closed."""
     last_look: dict[str, int]
     """account -> when its newest walk over the list started."""
+    cleanable: tuple[tuple[SubmissionRow, int], ...] = ()
+    """Submissions whose copies at the provider may go, and since when (microseconds)."""
 
 
 def snapshot(
@@ -88,7 +91,8 @@ def snapshot(
             )
         )
         last_look = {account: int(at) for account, at in looks}
-    return Snapshot(now, views, counts, last_look)
+        cleanable = deletable(connection, now, workload=workload, dataset=dataset)
+    return Snapshot(now, views, counts, last_look, tuple(cleanable))
 
 
 def _has_paid_work() -> sa.ColumnElement[bool]:
@@ -98,7 +102,14 @@ def _has_paid_work() -> sa.ColumnElement[bool]:
         sa.select(s.c.id)
         .join(h, h.c.id == s.c.shard_id)
         .join(j, j.c.id == h.c.job_id)
-        .where(j.c.revision_id == r.c.id, s.c.state.in_(sorted(LIVE | COLLECTABLE)))
+        .where(
+            j.c.revision_id == r.c.id,
+            s.c.state.in_(sorted(LIVE | COLLECTABLE)),
+            # Nobody looks for the batch of a submission that a person gave up.
+            sa.not_(
+                sa.and_(s.c.abandoned_at.is_not(None), s.c.state.in_(("SUBMITTING", "UNCERTAIN")))
+            ),
+        )
     )
 
 

@@ -1,0 +1,96 @@
+"""Which copies at a provider may go: after publication, and never while its account is uncertain.
+
+Only what this ledger created is ever named here: its own uploads, and batches that carry its keys.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger.database import Ledger
+from llm_batch_assets.ledger.rows import SubmissionRow, as_row
+from llm_batch_assets.ledger.states import ENDED
+from llm_batch_assets.ledger.submissions import joined
+
+UNSETTLED = ("SUBMITTING", "UNCERTAIN", "PROVISIONAL")
+"""While a submission of an account is in one of these, its list may still have to prove something:
+what is deleted could be the batch that the proof needs."""
+
+
+def deletable(
+    connection: Connection,
+    now: int,
+    *,
+    workload: str | None = None,
+    dataset: str | None = None,
+    limit: int = 200,
+) -> list[tuple[SubmissionRow, int]]:
+    """Ended submissions whose wait after delivery is over, with the time (microseconds) it ended.
+
+    A superseded revision counts as delivered when a newer one of its dataset is published.
+    """
+    s, r = schema.submissions, schema.revisions
+    newer = schema.revisions.alias("newer")
+    delivered = (
+        sa.select(sa.func.min(newer.c.published_at))
+        .where(
+            newer.c.tenant_id == r.c.tenant_id,
+            newer.c.workload == r.c.workload,
+            newer.c.dataset == r.c.dataset,
+            newer.c.revision >= r.c.revision,
+            newer.c.published_at.is_not(None),
+        )
+        .scalar_subquery()
+    )
+    at = (delivered + r.c.delete_after).label("deletable_at")
+    query = (
+        joined()
+        .add_columns(at)
+        .where(
+            r.c.delete_after.is_not(None),
+            s.c.remote_deleted_at.is_(None),
+            s.c.state.in_(sorted(ENDED)),
+            sa.or_(s.c.batch_id.is_not(None), s.c.input_ref.is_not(None)),
+            s.c.due_at <= now,
+            at <= now,
+            sa.or_(s.c.account.is_(None), s.c.account.not_in(_unsettled())),
+        )
+        .order_by(s.c.id)
+        .limit(limit)
+    )
+    if workload is not None:
+        query = query.where(r.c.workload == workload)
+    if dataset is not None:
+        query = query.where(r.c.dataset == dataset)
+    return [
+        (as_row(SubmissionRow, row), max(int(row.deletable_at), row.due_at))
+        for row in connection.execute(query)
+    ]
+
+
+def _unsettled() -> sa.Select[tuple[str]]:
+    s = schema.submissions.alias("unsettled")
+    return sa.select(s.c.account).where(
+        s.c.state.in_(UNSETTLED), s.c.account.is_not(None), s.c.abandoned_at.is_(None)
+    )
+
+
+def is_unsettled(ledger: Ledger, account: str) -> bool:
+    """Whether an account has a submission of which nobody knows yet whether a batch exists."""
+    with ledger.read() as connection:
+        query = _unsettled().subquery()
+        found = sa.select(sa.func.count()).where(query.c.account == account)
+        return bool(connection.execute(found).scalar_one())
+
+
+def mark_batch_deleted(ledger: Ledger, account: str, batch_id: str) -> None:
+    """Record that a batch of ours is gone, so that no later list is expected to show it."""
+    p = schema.provider_batches
+    with ledger.write("batch_deleted") as connection:
+        connection.execute(
+            sa.update(p)
+            .where(p.c.account == account, p.c.batch_id == batch_id)
+            .values(deleted_at=ledger.now(connection))
+        )
