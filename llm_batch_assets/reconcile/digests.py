@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from llm_batch_assets.artifacts import ArtifactStore
 from llm_batch_assets.errors import ArtifactError
 from llm_batch_assets.identity import canonical_json, digest
+
+_SLICE = 65_536
+_HEX = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdef", np.uint8))
 
 
 def set_digest(ids: Iterable[str]) -> str:
@@ -23,11 +25,26 @@ def set_digest(ids: Iterable[str]) -> str:
 
 
 def hex_set_digest(ids: pa.Array | pa.ChunkedArray) -> str:
-    """``set_digest`` for a column of record ids (hex needs no escaping): 10 times as fast."""
-    if len(ids) == 0:
-        return set_digest(())
+    """``set_digest`` of a column of record ids, without a Python string for each."""
+    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    width = len(ids[0].as_py()) if len(ids) else 0
+    same = pc.all(pc.equal(pc.binary_length(ids), width), min_count=0).as_py()
+    if not width or not same or not _HEX[np.frombuffer(_bytes(_text(ids)), np.uint8)].all():
+        return set_digest(ids.to_pylist())
     ordered = ids.take(pc.sort_indices(ids))
-    return hashlib.sha256(orjson.dumps(ordered.to_pylist())).hexdigest()
+    # Hex needs no escaping: one row of bytes is one quoted id with the comma before it.
+    quoted = np.empty((_SLICE, width + 3), np.uint8)
+    quoted[:, 0], quoted[:, 1], quoted[:, -1] = ord(","), ord('"'), ord('"')
+    sink, before = hashlib.sha256(b"["), 1
+    for start in range(0, len(ordered), _SLICE):
+        piece = ordered.slice(start, _SLICE)
+        quoted[: len(piece), 2:-1] = np.frombuffer(_bytes(_text(piece)), np.uint8).reshape(
+            len(piece), width
+        )
+        sink.update(quoted[: len(piece)].reshape(-1)[before:].data)
+        before = 0
+    sink.update(b"]")
+    return sink.hexdigest()
 
 
 class RowsDigest:

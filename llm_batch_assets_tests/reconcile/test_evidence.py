@@ -12,7 +12,8 @@ import pytest
 
 from llm_batch_assets.artifacts import ArtifactStore, open_store
 from llm_batch_assets.errors import ArtifactError
-from llm_batch_assets.reconcile.digests import rows_digest, set_digest
+from llm_batch_assets.reconcile import digests
+from llm_batch_assets.reconcile.digests import hex_set_digest, rows_digest, set_digest
 from llm_batch_assets.reconcile.evidence import (
     ShardContext,
     load_shard_evidence,
@@ -107,6 +108,24 @@ def test_the_rows_digest_does_not_see_chunks_encodings_or_containers() -> None:
 )
 def test_different_rows_have_different_digests(one: list[Any], other: list[Any]) -> None:
     assert rows_digest(pa.table({"x": one})) != rows_digest(pa.table({"x": other}))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [],
+        ["ab"],
+        ["ff", "0a", "b1"],
+        ["k-1", "k-0"],
+        ["a", "bb"],
+        ['"', "\\"],
+        [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(3000)],
+    ],
+)
+def test_the_fast_set_digest_is_the_plain_one(ids: list[str], monkeypatch) -> None:
+    monkeypatch.setattr(digests, "_SLICE", 1000)
+    column = pa.chunked_array([ids[:1], ids[1:]], pa.string())
+    assert hex_set_digest(column) == set_digest(ids)
 
 
 def test_writing_twice_gives_the_same_digests_and_no_new_object(store) -> None:
