@@ -59,9 +59,9 @@ def collect_shard(workload: Workload, shard_key: str, deps: Deps) -> Outcome:
     if row.state in _WAITS_FOR_LOOK:
         raise _uncertain(row, deps)
     if row.state in POLLED:
-        done = "?" if row.total is None else f"{row.done or 0}/{row.total}"
+        # While it validates, a provider may say 0 of 0.
         raise NotReady(
-            f"{shard_key}: {done} done, the batch is {row.raw_status or row.state}.",
+            f"{shard_key}: {row.done or 0}/{row.total or row.records} done, the batch is {row.raw_status or row.state}.",
             remedy="The sensor collects it when it has ended.",
         )
     if row.state not in COLLECTABLE | {"ACCOUNTED"}:

@@ -113,7 +113,7 @@ def each_key(
                 outcome = click(workload, shard_key, deps)
             except LLMBatchError as error:
                 refused.append((shard_key, error))
-                context.log.warning(f"{shard_key}: {error}")
+                context.log.warning(str(error))
                 continue
             context.log.info(outcome.message)
             if outcome.data_version is None:
@@ -126,7 +126,7 @@ def each_key(
     if refused and len(refused) == len(shard_keys):
         first = refused[0][1]
         raise dg.Failure(
-            description=f"None of {len(shard_keys)} shards could be done. {refused[0][0]}: {first}",
+            description=f"None of {len(shard_keys)} shards could be done. The first: {first}",
             allow_retries=False,
         )
 
