@@ -77,7 +77,9 @@ def _settle(
     policy = policy_of(first)
     facts = Facts(
         cancel_requested=view.row.cancel_requested_at is not None,
+        released=controller.released(view),
         deadline_over=controller.overdue(view, now),
+        abandoned=controller.abandoned(view),
         gone=frozenset((s.attempt, s.ordinal) for s in view.shards if s.state == "RESULTS_GONE"),
         close_by_passed=controller.close_by_passed(view, now),
     )

@@ -76,6 +76,10 @@ class Standing:
     charged: Ints
     uncharged: Ints
     unqualified: Ints
+    released: Mask | None = None
+    """A person released the shard that the record was last sent in."""
+    abandoned: Mask | None = None
+    """A person gave that shard up before there was evidence of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +136,12 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
     for code, state in enumerate(STATES[:4]):
         give(s.decided == code, state, "decision")
     # What has been sent again has no standing but "in flight" until its shard is accounted.
+    if s.released is not None:
+        give(s.gone & s.released, "open", "retry", "retry", "results_gone")
     give(s.gone & s.deadline_over, "human_review", "results_gone")
     give(s.gone, "open", "results_gone", "hold")
+    if s.abandoned is not None:
+        give(s.in_flight & s.abandoned, "human_review", "abandoned")
     give(s.in_flight, "open", "in_flight", "wait")
     give(is_class["permanent_failure"], "permanent_failure", "permanent_failure")
 

@@ -166,7 +166,7 @@ def candidate_digest(
 
 def facts_document(facts: Facts) -> dict[str, Any]:
     """Facts as JSON; the tables among them are objects that the closure names."""
-    return {
+    document: dict[str, Any] = {
         "cancel_requested": facts.cancel_requested,
         "released": _pairs(facts.released),
         "deadline_over": _pairs(facts.deadline_over),
@@ -174,6 +174,9 @@ def facts_document(facts: Facts) -> dict[str, Any]:
         "close_by_passed": facts.close_by_passed,
         "budget_used_up": facts.budget_used_up,
     }
+    if facts.abandoned:  # absent from closures that were written before people could do this
+        document["abandoned"] = _pairs(facts.abandoned)
+    return document
 
 
 def read_context(store: ArtifactStore, document: Mapping[str, Any]) -> RevisionContext:
@@ -202,6 +205,7 @@ def read_context(store: ArtifactStore, document: Mapping[str, Any]) -> RevisionC
             released=_shards(facts["released"]),
             deadline_over=_shards(facts["deadline_over"]),
             gone=_shards(facts["gone"]),
+            abandoned=_shards(facts.get("abandoned", [])),
             close_by_passed=facts["close_by_passed"],
             budget_used_up=facts["budget_used_up"],
             **tables,

@@ -29,7 +29,10 @@ from llm_batch_assets.reconcile.disposal import (
 
 __all__ = ["Accounted", "Attempt", "Facts", "Policy", "Settlement", "settle"]
 
-_TAKEN = ("file", "line", "offset", "length", "served_model", "answer_digest")
+_WITHOUT_ROW = ("in_flight", "abandoned", "results_gone", "preflight", "decision")
+
+_TEXTS = ("cls", "reason", "rule", "file", "served_model")
+_PLACES = ("line", "offset", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,12 @@ class Facts:
         released: shards whose holds a person released.
         deadline_over: shards whose holds have waited past ``retry.hold_deadline``.
         gone: shards whose results can no longer be fetched.
+        abandoned: shards that a person gave up; evidence that comes all the same counts.
         close_by_passed: ``publish.close_by`` is over; what is in flight stays in flight, because
             an answer that is being paid for has to be collected.
         budget_used_up: no money or tokens are left for another attempt.
         decisions: record_id, state, reason, decision (its id): what people decided.
-        carried: record_id, business_key, source_version, evidence, served_model, answer_digest:
+        carried: record_id, business_key, source_version, evidence, served_model:
             answers that an older revision accepted; none of them is in attempt 1.
     """
 
@@ -53,6 +57,7 @@ class Facts:
     released: frozenset[tuple[int, int]] = frozenset()
     deadline_over: frozenset[tuple[int, int]] = frozenset()
     gone: frozenset[tuple[int, int]] = frozenset()
+    abandoned: frozenset[tuple[int, int]] = frozenset()
     close_by_passed: bool = False
     budget_used_up: bool = False
     decisions: pa.Table | None = None
@@ -66,7 +71,7 @@ class Settlement:
     ``table``: ordinal, record_id, business_key, source_version, state, next, reason, rule (of
     settlement), cls, evidence_rule, retry_reason, attempt (that decided), shard, evidence (digest
     of the closure or manifest, or a decision's id), sent_job_key and sent_shard (last send),
-    charged, unqualified, file, line, offset, length, served_model, answer_digest.
+    charged, unqualified, file, line, offset, length, served_model.
     ``selection`` is what ``freeze_retry`` asks for: record_id, parent_job_key, parent_shard,
     retry_reason.
     """
@@ -141,6 +146,8 @@ def _standing(book: Book, facts: Facts) -> Standing:
         charged=book.total(charged),
         uncharged=book.total(~charged),
         unqualified=book.total(unqualified),
+        released=book.sent_in(facts.released),
+        abandoned=book.sent_in(facts.abandoned),
     )
 
 
@@ -149,12 +156,9 @@ def _table(book: Book, ruling: Ruling, facts: Facts) -> pa.Table:
     row = np.where(book.first >= 0, book.first, book.last)
     name = np.array(words)[ruling.rule] if len(ruling.rule) else np.zeros(0, str)
     # A record that was sent again, kept back or decided by a person does not rest on its old row.
-    row = np.where(np.isin(name, ["in_flight", "results_gone", "preflight", "decision"]), -1, row)
+    row = np.where(np.isin(name, _WITHOUT_ROW), -1, row)
     taken = pa.array(np.maximum(row, 0), mask=row < 0)
-    evidence = {
-        column: one(book.evidence[column]).take(taken)
-        for column in ("cls", "reason", "rule", *_TAKEN)
-    }
+    evidence = {name: book.text(name, taken) for name in _TEXTS}
     slots = pa.array(book.slot).take(taken) if len(book.slot) else pa.nulls(book.count, pa.int64())
     attempt = pa.array([n + 1 for n, _ in book.shards], pa.int32()).take(slots)
     shard = pa.array([s.shard for _, s in book.shards], pa.int32()).take(slots)
@@ -200,7 +204,9 @@ def _table(book: Book, ruling: Ruling, facts: Facts) -> pa.Table:
             "unqualified": pa.array(
                 book.total(flags(book.evidence["unqualified"])).astype(np.int32)
             ),
-            **{column: evidence[column] for column in _TAKEN},
+            "file": evidence["file"],
+            **{name: one(book.evidence[name]).take(taken) for name in _PLACES},
+            "served_model": evidence["served_model"],
         }
     )
 
