@@ -12,7 +12,7 @@ from llm_batch_assets.reconcile.lines import blocks, unreadable_file
 from llm_batch_assets.reconcile.model import Anomaly, AnomalyKind, Answer, Expected, RawFile, Rules
 from llm_batch_assets.reconcile.quality import QUALITY, Judge
 from llm_batch_assets.wire.classes import ACCEPTED, Rule
-from llm_batch_assets.wire.lane import Lane, Shape, learn
+from llm_batch_assets.wire.lane import Counts, Lane, Shape, Words, learn
 from llm_batch_assets.wire.readers import Wire
 from llm_batch_assets.wire.shapes import Asked, Row
 from llm_batch_assets.wire.strict import Fault
@@ -53,7 +53,7 @@ class Collector:
         self._asked = Asked(rules.answer, rules.endpoint, rules.schema is not None)
         self._judge = Judge(rules)
         self._values: list[tuple[int, int, Any]] = []
-        self._names: dict[bytes, str] = {}
+        self._words, self._counts = Words(), Counts()
         self._lane: tuple[Lane, Shape] | None = None
         self._learned = 0
 
@@ -92,7 +92,7 @@ class Collector:
         before, after, pick, mark = lane.before, lane.after, lane.pick, lane.mark
         make, find, loads = self.wire.quick.row, block.find, orjson.loads
         pop, join = self._waiting.pop, self.joined.append
-        judge, fits, names = self._judge.judge, self._judge.model, self._names
+        judge, fits, words, counts = self._judge.judge, self._judge.fits, self._words, self._counts
         keep, size = self.rules.gate is not None, len(block)
         first = number
         while True:
@@ -118,15 +118,13 @@ class Collector:
             if place < 0:
                 self._again(wire_id, block[at:end], number, offset + at)
             else:
-                row = make(shape, text, cells, names)
+                row = make(shape, text, cells, words, counts)
                 rule, value = judge(wire_id, text, False)
-                if rule is None:
-                    if not fits(row[6]):
+                if rule is ACCEPTED:
+                    if not fits[row[6]]:
                         rule = QUALITY["served_model"]
-                    else:
-                        rule = ACCEPTED
-                        if keep:
-                            self._values.append((place, len(self.joined), value))
+                    elif keep:
+                        self._values.append((place, len(self.joined), value))
                 join((place, rule, row, number, offset + at, end - at))
             number += 1
             at = end + 1
@@ -163,13 +161,12 @@ class Collector:
         row = self.wire.read(parsed, line, self._asked)
         rule = row.rule
         if rule is ACCEPTED:
-            fault_rule, value = self._judge.judge(wire_id, row.answer or "", row.embedding)
-            if fault_rule is not None:
-                rule = fault_rule
-            elif not self._judge.model(row.served_model):
-                rule = QUALITY["served_model"]
-            elif self.rules.gate is not None:
-                self._values.append((place, len(self.joined), value))
+            rule, value = self._judge.judge(wire_id, row.answer or "", row.embedding)
+            if rule is ACCEPTED:
+                if not self._judge.fits[row.served_model]:
+                    rule = QUALITY["served_model"]
+                elif self.rules.gate is not None:
+                    self._values.append((place, len(self.joined), value))
             if self.wire.quick is not None and self._learned < _TEMPLATES:
                 self._learn(parsed, line)
         self.joined.append((place, rule, row, number, start, size))
@@ -196,7 +193,7 @@ class Collector:
                 Answer(
                     ids[place],
                     ids[place] if names is None else str(names[place]),
-                    self.joined[row][2].answer or "",
+                    self.joined[row][2][1] or "",
                     value,
                 )
                 for place, row, value in some

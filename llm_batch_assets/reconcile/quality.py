@@ -15,7 +15,7 @@ import jsonschema_rs
 from llm_batch_assets.errors import InputError, LLMBatchError
 from llm_batch_assets.reconcile.model import Answer, Rules
 from llm_batch_assets.reconcile.served import same_model
-from llm_batch_assets.wire.classes import Rule, answered_badly
+from llm_batch_assets.wire.classes import ACCEPTED, Rule, answered_badly
 from llm_batch_assets.wire.embedding import vector_fault
 from llm_batch_assets.wire.strict import Fault, answer, writable
 
@@ -59,8 +59,24 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Any:
         raise InputError(f"The output schema does not compile: {first}.") from None
 
 
+class _Fits(dict[str | None, bool]):
+    """Whether a served model may answer for the asked one; judged once per name."""
+
+    def __init__(self, asked: str | None) -> None:
+        super().__init__({None: True})
+        self._asked = asked
+
+    def __missing__(self, served: str) -> bool:
+        fit = self._asked is None or same_model(self._asked, served)
+        return self.setdefault(served, fit)
+
+
 class Judge:
-    """Judges answers by one set of rules."""
+    """Judges answers by one set of rules.
+
+    Attributes:
+        fits: served model -> whether it may answer for the asked one.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -68,41 +84,34 @@ class Judge:
         self._json = rules.answer in ("json", "tool") or (
             rules.answer == "auto" and rules.schema is not None
         )
-        self._models: dict[str | None, bool] = {None: True}
-        self._keep = rules.gate is not None
+        self._limit = rules.max_answer_bytes
+        self.fits = _Fits(rules.model)
 
-    def model(self, served: str | None) -> bool:
-        """Whether the served model is the asked one."""
-        known = self._models.get(served)
-        if known is None:
-            asked = self._rules.model
-            known = asked is None or served is None or same_model(asked, served)
-            self._models[served] = known
-        return known
-
-    def judge(self, wire_id: str, text: str, embedding: bool) -> tuple[Rule | None, Any]:
-        """(why the answer is not acceptable or None, its parsed value)."""
-        rules = self._rules
-        limit = rules.max_answer_bytes * (8 if embedding else 1)
-        if len(text) * 4 > limit and len(text.encode("utf-8", "replace")) > limit:
+    def judge(self, wire_id: str, text: str, embedding: bool) -> tuple[Rule, Any]:
+        """(``ACCEPTED`` or why the answer is not acceptable, its parsed value)."""
+        if len(text) * 4 > self._limit and self._too_long(text, embedding):
             return QUALITY["answer_too_long"], None
         if not (embedding or self._json):
             if not text.strip():
                 return QUALITY["empty_answer"], None
-            return (None, text) if writable(text) else (QUALITY["lone_surrogate"], None)
+            return (ACCEPTED, text) if writable(text) else (QUALITY["lone_surrogate"], None)
         try:
             value = answer(text)
         except Fault as fault:
             return QUALITY[fault.reason], None
         if embedding:
-            count = rules.inputs_per_record
+            count = self._rules.inputs_per_record
             wanted = count.get(wire_id) if isinstance(count, Mapping) else count
-            reason = vector_fault(value, count=wanted, dimensions=rules.dimensions)
+            reason = vector_fault(value, count=wanted, dimensions=self._rules.dimensions)
             if reason is not None:
                 return QUALITY[reason], None
         if self._valid is not None and not self._valid(value):
             return QUALITY["schema"], None
-        return None, value
+        return ACCEPTED, value
+
+    def _too_long(self, text: str, embedding: bool) -> bool:
+        limit = self._limit * (8 if embedding else 1)
+        return len(text.encode("utf-8", "replace")) > limit
 
     def gate(self, answers: list[Answer]) -> list[str | None]:
         """The workload's reasons, one per answer.

@@ -43,6 +43,22 @@ class Shape:
     pinned: frozenset[Path]
 
 
+class Words(dict[bytes, str]):
+    """Decoded ASCII words, each decoded once."""
+
+    def __missing__(self, word: bytes) -> str:
+        """Decode a new word."""
+        return self.setdefault(word, word.decode("ascii"))
+
+
+class Counts(dict[bytes, int]):
+    """Decimal counts, each read once."""
+
+    def __missing__(self, digits: bytes) -> int:
+        """Read a new count."""
+        return self.setdefault(digits, int(digits))
+
+
 class Lane:
     """The patterns of one template."""
 

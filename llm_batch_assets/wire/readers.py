@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from llm_batch_assets.types import BatchFault, BatchView
 from llm_batch_assets.wire.classes import Rule
-from llm_batch_assets.wire.lane import Shape
+from llm_batch_assets.wire.lane import Counts, Shape, Words
 from llm_batch_assets.wire.shapes import Asked, Reader, Row, RowId
 
 
@@ -20,9 +20,9 @@ class Quick(Protocol):
         """The shape for which a proven line may be the template, or None."""
 
     def row(
-        self, shape: Shape, text: str, cells: tuple[bytes, ...], names: dict[bytes, str]
+        self, shape: Shape, text: str, cells: tuple[bytes, ...], words: Words, counts: Counts
     ) -> Row:
-        """The row of a captured line, the same that ``read`` gives."""
+        """The row of a captured line, equal to the one that ``read`` gives (a plain tuple)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ import orjson
 LINE_DEPTH = 254
 """Deepest nesting of one result line: the limit of orjson's writer, which proves the keys."""
 
-ANSWER_DEPTH = 100
-"""Deepest nesting of one accepted answer."""
+ANSWER_DEPTH = 254
+"""Deepest nesting of one accepted answer: the same limit, proven by the same writer."""
 
 INT_DIGITS = 4300
 """Longest integer of an accepted answer: what Python itself reads back by default."""
@@ -179,17 +179,14 @@ def answer(text: str) -> Any:
     try:
         value = _DECODE(text)
         if type(value) is dict and len(value) == text.count(":"):
-            # As many keys as colons: no key was dropped.
-            dropped = False
-        else:
-            dropped = "\\u003" in text or _DUMP(value).count(b":") != text.count(":")
+            # As many keys as colons: no key was dropped, and only lists can nest.
+            if text.count("[") < ANSWER_DEPTH - 2:
+                return value
+        elif _DUMP(value).count(b":") == text.count(":") and "\\u003" not in text:
+            return value
     except (ValueError, TypeError, RecursionError):
-        return answer_slowly(text)
-    if dropped:
-        return answer_slowly(text)
-    if text.count("[") + text.count("{") > ANSWER_DEPTH and too_deep(value, ANSWER_DEPTH):
-        raise Fault("too_deep")
-    return value
+        pass
+    return answer_slowly(text)
 
 
 def raw_at(line_bytes: bytes, *path: str | int) -> bytes | None:

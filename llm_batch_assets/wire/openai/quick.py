@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm_batch_assets.wire.classes import ACCEPTED
-from llm_batch_assets.wire.lane import Path, Shape
+from llm_batch_assets.wire.lane import Counts, Path, Shape, Words
 from llm_batch_assets.wire.shapes import Asked, Row
 
 _BODY: Path = ("response", "body")
@@ -103,24 +103,18 @@ def shape_of(line: Mapping[str, Any], asked: Asked) -> Shape | None:
     return None
 
 
-def row(shape: Shape, text: str, cells: tuple[bytes, ...], names: dict[bytes, str]) -> Row:
-    """The row of a captured line. ``names`` keeps the few models that a file names."""
+def row(shape: Shape, text: str, cells: tuple[bytes, ...], words: Words, counts: Counts) -> Row:
+    """The row of a captured line; ``words`` and ``counts`` keep what files repeat."""
     _, model, request_id, into, cached, out, reasoning = cells
-    served = names.get(model)
-    if served is None:
-        served = names.setdefault(model, model.decode("ascii"))
-    return tuple.__new__(
-        Row,
-        (
-            ACCEPTED,
-            text,
-            200,
-            None,
-            None,
-            _STOPS[shape.text],
-            served,
-            request_id.decode("ascii"),
-            (int(into), int(cached), None, int(out), int(reasoning)),
-            False,
-        ),
+    return (  # type: ignore[return-value]
+        ACCEPTED,
+        text,
+        200,
+        None,
+        None,
+        _STOPS[shape.text],
+        words[model],
+        request_id.decode("ascii"),
+        (counts[into], counts[cached], None, counts[out], counts[reasoning]),
+        False,
     )
