@@ -24,7 +24,7 @@ from llm_batch_assets.workload import Workload, check_dataset_key
 BATCH_ROWS = 4096
 """Rows that are Python objects at a time."""
 
-MAX_KEPT_BACK = 0.01
+MAX_KEPT_BACK_PERCENT = 1
 """Share of records that preflight may keep back before the dataset is refused."""
 
 _NO_LINEAGE = (None, None, None)
@@ -216,7 +216,7 @@ def _check_whole(spool: Spool, kept_back: Faults, workload: Workload, minimum: i
         repeated.add(f"row {index + 1} {shown_key(spool.entry(index)[1])}")
     if repeated.count:
         raise DatasetError(repeated.sentence())
-    if kept_back.count > MAX_KEPT_BACK * total:
+    if kept_back.count * 100 > MAX_KEPT_BACK_PERCENT * total:
         raise DatasetError(kept_back.sentence())
     if total - kept_back.count < minimum:
         raise DatasetError(

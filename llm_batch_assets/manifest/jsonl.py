@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from llm_batch_assets.errors import DatasetError, InputError
 from llm_batch_assets.manifest.columns import JSON_FIELD, json_array
-from llm_batch_assets.manifest.rules import loads_slowly
+from llm_batch_assets.manifest.rules import key_marks, loads_slowly
 
 _ROWS = 4096
 _BOM = b"\xef\xbb\xbf"
@@ -72,7 +72,7 @@ def _row(path: Path, number: int, line: bytes, key_columns: frozenset[str]) -> d
     try:
         row = orjson.loads(line)
         # A key twice would pass silently: more key marks than keys ask for a closer look.
-        if not isinstance(row, dict) or line.count(b'":') != len(row):
+        if not isinstance(row, dict) or key_marks(line) != len(row):
             row = loads_slowly(line)
     except orjson.JSONDecodeError:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from llm_batch_assets.manifest.rules import loads_slowly, text_rule, value_rule
+from llm_batch_assets.manifest.rules import key_marks, loads_slowly, text_rule, value_rule
 from llm_batch_assets.types import ProviderName
 from llm_batch_assets.wire.ask import request_module
 from llm_batch_assets.wire.labels import (
@@ -153,7 +153,7 @@ def _parse(raw: bytes) -> tuple[Any, str | None]:
         except (ValueError, RecursionError):
             body = raw.rstrip(b"\r\n")
             return None, "control_character" if _CONTROL_BYTES.search(body) else "invalid_json"
-    if isinstance(value, dict) and _marks(value) != raw.count(b'":'):
+    if isinstance(value, dict) and _keys(value) != key_marks(raw):
         try:
             loads_slowly(raw)
         except (ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _parse(raw: bytes) -> tuple[Any, str | None]:
     return value, None
 
 
-def _marks(value: Mapping[str, Any]) -> int:
+def _keys(value: Mapping[str, Any]) -> int:
     """Keys of two levels: enough to take the fast way for flat bodies only."""
     return len(value) + sum(len(child) for child in value.values() if isinstance(child, dict))
 

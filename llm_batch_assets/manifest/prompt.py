@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from llm_batch_assets.errors import WorkloadError
 from llm_batch_assets.identity import rejected_digest
 from llm_batch_assets.manifest import rules
 from llm_batch_assets.wire.ask import Message, request_module
@@ -25,6 +27,8 @@ _RENDERING = (
     RecursionError,
 )
 """What a team's expressions may raise over one record's data."""
+
+_PLACE = re.compile(r"\{\{-?\s*(\w+)")
 
 _FAILED = object()
 """Stands for a text that could not be rendered."""
@@ -57,6 +61,7 @@ class Requests:
             field: compile_template(field, text, columns)
             for field, text in workload.templates().items()
         }
+        _check_system(workload.prompt.system, columns)
         self._all_columns = tuple(columns)
         used = {name for _, names in self._templates.values() for name in names}
         self.columns = tuple(columns) if ROW in used else tuple(sorted(used))
@@ -120,8 +125,7 @@ class Requests:
     def _group(self, messages: Sequence[Message]) -> int:
         if not self._shares_prefix:
             return 0
-        shared = repr([(m.role, m.text, m.images) for m in messages[:-1]])
-        return int.from_bytes(hashlib.sha256(shared.encode()).digest()[:8], "big")
+        return prefix_group([(m.role, m.text, m.images) for m in messages[:-1]])
 
     def _native(self, texts: Sequence[Any]) -> Request:
         text = texts[0]
@@ -144,12 +148,27 @@ class Requests:
         return _rejected(rule, raw)
 
 
+def _check_system(system: str | None, columns: Collection[str]) -> None:
+    """Refuse a system prompt that looks as if it should be filled in: it is sent as it is."""
+    for name in _PLACE.findall(system or ""):
+        if name in columns:
+            raise WorkloadError(
+                f"prompt.system: is sent as it is, so {{{{ {name} }}}} would reach the model; put "
+                "columns in prompt.user."
+            )
+
+
 def embedding_inputs(body: Mapping[str, Any]) -> int:
     """How many embedding inputs a body holds: texts, or lists of tokens, or one of either."""
     given = body.get("input")
     if isinstance(given, list) and given and not isinstance(given[0], int):
         return len(given)
     return 1
+
+
+def prefix_group(shared: object) -> int:
+    """A number that is equal for equal prompt prefixes, in 64 bits."""
+    return int.from_bytes(hashlib.sha256(repr(shared).encode()).digest()[:8], "big")
 
 
 def _rejected(rule: str, raw: bytes) -> Request:

@@ -38,7 +38,7 @@ that were kept back come last. ``business_key`` is the key's text, for a composi
 JSON array of its parts.
 """
 
-ROWS_PER_GROUP = 65_536
+ROWS_PER_GROUP = 16_384
 
 
 class RecordsWriter:

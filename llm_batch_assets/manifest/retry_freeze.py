@@ -15,7 +15,7 @@ from llm_batch_assets.artifacts import ArtifactStore
 from llm_batch_assets.errors import ArtifactError, DatasetError
 from llm_batch_assets.manifest.assemble import Frozen, assemble, job_keys
 from llm_batch_assets.manifest.model import Manifest
-from llm_batch_assets.manifest.prompt import embedding_inputs
+from llm_batch_assets.manifest.prompt import embedding_inputs, prefix_group
 from llm_batch_assets.manifest.records import read_records
 from llm_batch_assets.manifest.rules import parse_strict
 from llm_batch_assets.manifest.spool import Spool
@@ -134,9 +134,11 @@ def _spool_shard(
             raw = hashlib.sha256(body).digest()
             if raw.hex() != request_digest or wire_id.encode() not in line[: len(line) - len(body)]:
                 raise ArtifactError(f"Request file {digest} is not the one its records describe.")
-            inputs = embedding_inputs(parse_strict(body)[0]) if counts_inputs else 1
+            parsed: Any = parse_strict(body)[0] if counts_inputs or parent.cache else None
+            inputs = embedding_inputs(parsed) if counts_inputs else 1
+            group = prefix_group(parsed["messages"][:-1]) if parent.cache else 0
             meta = (key, version, parent.job_key, ordinal, reasons[record_id])
-            spool.add(bytes.fromhex(record_id), raw, body, meta, inputs=inputs)
+            spool.add(bytes.fromhex(record_id), raw, body, meta, group=group, inputs=inputs)
             found += 1
     if found != len(reasons):
         raise DatasetError(

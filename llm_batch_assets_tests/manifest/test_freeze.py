@@ -434,7 +434,13 @@ def test_records_with_one_prefix_lie_together_for_the_cache(tmp_path: Path) -> N
         prompt=prompt,
     )
     items = [{**row, "document": f"document {n % 7}"} for n, row in enumerate(rows(70))]
-    [lines] = lines_of(where, frozen(where, items, asked).manifest)
+    manifest = frozen(where, items, asked).manifest
+    again = retried(where, [manifest], selection(table_of(where, manifest), manifest.job_key))
+    for one in (manifest, again.manifest):
+        check_prefixes(lines_of(where, one)[0])
+
+
+def check_prefixes(lines: list[dict[str, Any]]) -> None:
     control = {"type": "ephemeral", "ttl": "1h"}
     documents = []
     for line in lines:
@@ -444,6 +450,31 @@ def test_records_with_one_prefix_lie_together_for_the_cache(tmp_path: Path) -> N
         documents.append(params["messages"][0]["content"])
     changes = sum(a != b for a, b in itertools.pairwise(documents))
     assert changes == 6
+
+
+def test_a_system_prompt_is_never_a_template(tmp_path: Path) -> None:
+    prompt = {"version": "v1", "system": "About {{ text }}.", "user": "{{ text }}"}
+    refused(tmp_path, rows(2), "prompt.system: is sent as it is", asked=workload(prompt=prompt))
+    literal = {"version": "v1", "system": "Write {{ name }} in braces.", "user": "{{ text }}"}
+    found = frozen(store(tmp_path), rows(2), workload(prompt=literal)).manifest
+    assert found.system_prompt == "Write {{ name }} in braces."
+
+
+def test_a_manifest_keeps_every_policy_through_json(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    asked = workload(
+        retry={"backoff": {"initial": "90s", "factor": 1.5, "max": "1h"}, "cut_after": "30m"},
+        limits={"usd_per_day": 0.1, "records_per_day": 5},
+        canary={"records": 3},
+        retention={"delete_remote": "after 7d"},
+        gate={"version": "g", "function": "m:f"},
+        tools=[{"name": "f", "schema": {"type": "object"}}],
+    )
+    found = frozen(where, rows(4), asked)
+    assert load_manifest(where, found.manifest_digest) == found.manifest
+    assert found.manifest.retry == asked.retry
+    assert found.manifest.limits == asked.limits
+    assert found.manifest.retention == asked.retention
 
 
 def test_manifests_that_cannot_be_read(tmp_path: Path) -> None:
