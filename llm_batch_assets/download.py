@@ -244,7 +244,7 @@ class _Fetch:
 
     def _refused(self, error: ProviderError) -> DownloadError:
         self.retry_after = error.retry_after or 0.0
-        if error.http_status == 416:
+        if error.http_status in (412, 416):
             # What we hold is not the beginning of what the server has: start again.
             self._resumable = False
         said = str(error).lower()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_batch_assets_tests.postgres import Postgres
+from llm_batch_assets_tests.s3_server import S3Server, running_s3
 
 
 @pytest.fixture(scope="session")
@@ -15,4 +16,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A PostgreSQL server of this test session; ``postgres.database()`` is a fresh one."""
     folder: Path = tmp_path_factory.mktemp("postgres")
     with Postgres(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One real S3 server for the whole session; make a bucket of your own in it."""
+    with running_s3(tmp_path_factory.mktemp("s3") / "server") as server:
         yield server

@@ -87,11 +87,17 @@ def boundary(effects: Effects, name: str) -> Iterator[None]:
     effects.at(name, "after")
 
 
-def classify(status: int, code: str | None, account_codes: frozenset[str]) -> ProviderFault:
+def classify(
+    status: int,
+    code: str | None,
+    account_codes: frozenset[str],
+    capacity_codes: frozenset[str] = frozenset(),
+) -> ProviderFault:
     """A refusal's fault in our words, from the status and the provider's own code."""
-    if status in (401, 402, 403) or (code or "").lower() in account_codes:
+    word = (code or "").lower()
+    if status in (401, 402, 403) or word in account_codes:
         return "account"
-    if status == 429:
+    if status == 429 or word in capacity_codes:
         return "refused_now"
     if status == 404:
         return "not_found"
@@ -137,6 +143,7 @@ def provider_error(
     refusal: Refusal | None,
     *,
     account_codes: frozenset[str] = frozenset(),
+    capacity_codes: frozenset[str] = frozenset(),
     request_id: str | None = None,
     secrets: tuple[str, ...] = (),
     detail: str = "",
@@ -148,7 +155,8 @@ def provider_error(
         operation: upload, create, list, get, download, cancel, delete.
         reply: what came back; None when nothing did.
         refusal: the provider's own error body, where there was one.
-        account_codes: the provider's codes that mean credential or billing.
+        account_codes: the provider's codes that mean credential or billing, in lower case.
+        capacity_codes: those that mean later, beside HTTP 429.
         request_id: the provider's id of the request.
         secrets: what must not appear in the message.
         detail: what happened, where there was no refusal.
@@ -159,7 +167,7 @@ def provider_error(
         # A gateway's page, or a body that nobody can read: the provider itself has not spoken.
         fault = "transport" if reply.status >= 400 else "unknown"
     else:
-        fault = classify(reply.status, refusal.code, account_codes)
+        fault = classify(reply.status, refusal.code, account_codes, capacity_codes)
     if operation == "create":
         effect = "unknown" if reply is None else create_effect(reply.status, refusal)
         if effect == "none" and fault == "not_found":

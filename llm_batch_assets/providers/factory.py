@@ -42,6 +42,10 @@ def open_provider(
                 "google-genai is not installed: install llm_batch_assets[gemini]."
             ) from None
         return GeminiProvider(env=env, deployment=deployment, effects=effects)
+    if name == "bedrock":
+        from llm_batch_assets.providers.bedrock import BedrockProvider
+
+        return BedrockProvider(env=env, deployment=deployment, effects=effects)
     raise InputError(
         f"The provider {name!r} is unknown: write openai, anthropic, gemini or bedrock."
     )

@@ -45,6 +45,7 @@ class SdkProvider(ABC):
 
     name: str
     account_codes: frozenset[str] = frozenset()
+    capacity_codes: frozenset[str] = frozenset()
     request_id_header = "x-request-id"
     live: frozenset[str] = frozenset({"queued", "running", "unknown"})
 
@@ -102,6 +103,7 @@ class SdkProvider(ABC):
             reply,
             self._refusal(reply) if failed and reply is not None else None,
             account_codes=self.account_codes,
+            capacity_codes=self.capacity_codes,
             request_id=reply.headers.get(self.request_id_header) if reply else None,
             secrets=self._secrets,
             detail=detail,

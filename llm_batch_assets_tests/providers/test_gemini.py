@@ -98,9 +98,9 @@ def test_an_upload_url_elsewhere_is_not_followed(path):
     with (
         ScriptedServer(lambda r, w: (reached.append(r), w.reply(200, b""))) as other,
         talking_to(uploads(path, elsewhere=f"{other.url}/steal")) as (provider, server),
+        pytest.raises(ProviderError, match="configured host"),
     ):
-        with pytest.raises(ProviderError, match="configured host"):
-            provider.upload(path, name="abc.jsonl", timeout=5)
+        provider.upload(path, name="abc.jsonl", timeout=5)
     assert reached == []
     assert len(server.requests) == 1
 
