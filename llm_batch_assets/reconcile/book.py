@@ -12,15 +12,25 @@ import pyarrow.compute as pc
 
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.reconcile.disposal import CLASSES, Ints, Mask
-from llm_batch_assets.reconcile.tables import EVIDENCE_SCHEMA
 
+_NARROW = pa.dictionary(pa.int32(), pa.string())
 EVIDENCE_COLUMNS = pa.schema(
-    [EVIDENCE_SCHEMA.field(name) for name in (
-        "record_id", "cls", "reason", "rule", "unqualified", "hold", "charged", "file", "line",
-        "offset", "length", "served_model", "answer_digest",
-    )]
-)  # fmt: skip
-"""What settlement reads of an evidence table."""
+    [
+        ("record_id", pa.string()),
+        ("cls", _NARROW),
+        ("reason", _NARROW),
+        ("rule", _NARROW),
+        ("unqualified", pa.bool_()),
+        ("hold", _NARROW),
+        ("charged", pa.bool_()),
+        ("file", _NARROW),
+        ("line", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("served_model", _NARROW),
+    ]
+)
+"""What settlement reads of an evidence table; texts that repeat are codes while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +95,8 @@ class Book:
         self.evidence = pa.concat_tables(
             [EVIDENCE_COLUMNS.empty_table(), *(t.cast(EVIDENCE_COLUMNS) for t in tables)]
         )
-        self.cls = np.asarray(
-            pc.index_in(self.evidence["cls"], pa.array(CLASSES)).fill_null(-1), np.int64
-        )
+        classes = self.text("cls")
+        self.cls = np.asarray(pc.index_in(classes, pa.array(CLASSES)).fill_null(-1), np.int64)
         if (self.cls < 0).any():
             raise LLMBatchError("Evidence holds a class that settlement does not know.")
         everything = np.arange(len(self.record))
@@ -110,6 +119,11 @@ class Book:
         if len(np.unique(index)) != len(index):
             raise LLMBatchError(f"A record id repeats in {attempt.job_key}.")
         return index
+
+    def text(self, column: str, taken: pa.Array | None = None) -> pa.Array:
+        """A column of texts, of every row or of some."""
+        codes = one(self.evidence[column])
+        return (codes if taken is None else codes.take(taken)).cast(pa.string())
 
     def per_record(self, values: Any, fill: Any) -> Any:
         """A per-row array seen from each record's newest row."""

@@ -59,7 +59,7 @@ def load_attempt(store: ArtifactStore, job: JobRef) -> Attempt:
     shards = []
     for ordinal in sorted(job.shards):
         document = _shard(store, job, ordinal)
-        table = read_table(store, document["table"]["object"], EVIDENCE_COLUMNS.names)
+        table = read_table(store, document["table"]["object"], EVIDENCE_COLUMNS.names, coded=True)
         shards.append(
             Accounted(
                 shard=ordinal,

@@ -98,18 +98,33 @@ def put_table(store: ArtifactStore, table: pa.Table) -> str:
 
 
 def read_table(
-    store: ArtifactStore, object_digest: str, columns: list[str] | None = None
+    store: ArtifactStore,
+    object_digest: str,
+    columns: list[str] | None = None,
+    *,
+    coded: bool = False,
 ) -> pa.Table:
     """A table from the store, verified.
+
+    Args:
+        store: where it is.
+        object_digest: of the Parquet object.
+        columns: some of its columns; None for all.
+        coded: leave texts that repeat as codes with a dictionary.
 
     Raises:
         ArtifactError: for an object that is absent, damaged or no Parquet file.
     """
     with store.fetch(object_digest) as path:
         try:
-            return pq.read_table(path, columns=columns, memory_map=False)
+            narrow = [f.name for f in pq.read_schema(path) if _is_narrow(f)] if coded else None
+            return pq.read_table(path, columns=columns, read_dictionary=narrow, memory_map=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise ArtifactError(f"The object {object_digest} is no table: {error}.") from None
+
+
+def _is_narrow(field: pa.Field) -> bool:
+    return pa.types.is_string(field.type) and field.name not in _UNIQUE
 
 
 class _Sink:

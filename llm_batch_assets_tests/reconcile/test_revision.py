@@ -171,7 +171,6 @@ def test_a_carried_answer_comes_from_the_older_candidate(store) -> None:
             "source_version": ["v1"],
             "evidence": [old.closure_digest],
             "served_model": ["m"],
-            "answer_digest": ["x"],
         }
     )
     facts = Facts(carried=carried)

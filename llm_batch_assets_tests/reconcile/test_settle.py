@@ -217,7 +217,6 @@ def test_carried_answers_are_accepted_and_not_sent() -> None:
             "source_version": ["v1"],
             "evidence": ["old-revision"],
             "served_model": ["m"],
-            "answer_digest": ["x"],
         }
     )
     result = settle([attempt(1, {0: "a"}, {0: "s"})], POLICY, Facts(carried=carried))
