@@ -162,7 +162,7 @@ class Admin:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float, dict, list))
+    return value is None or isinstance(value, (str, int, float, dict))
 
 
 def _object(call: Call) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from llm_batch_assets.simulator.anthropic import part as anthropic_part
 from llm_batch_assets.simulator.app import Application, FaultyBody
 from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.faults import FaultBook
+from llm_batch_assets.simulator.gemini import part as gemini_part
 from llm_batch_assets.simulator.openai import part as openai_part
 from llm_batch_assets.simulator.profiles import PROFILES
 from llm_batch_assets.simulator.transport import OpenTransportProtocol
@@ -52,7 +53,7 @@ def build_app(world: World) -> Application:
     """The application that serves a world."""
     faulty = FaultyBody()
     routes = Admin(world).routes()
-    for part in (openai_part, anthropic_part):
+    for part in (openai_part, anthropic_part, gemini_part):
         routes += part.install(world, faulty)
     return Application(world, routes, faulty)
 

@@ -66,6 +66,8 @@ class Options:
     s3_access_key: str = "test"
     s3_secret_key: str = "test"  # noqa: S105 - a local server's
     gemini_cancel_output: bool = False
+    gemini_result_hours: float = 48.0
+    gemini_ranges: bool = False
 
 
 class Dialect(Protocol):
