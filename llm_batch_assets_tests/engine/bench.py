@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import sqlalchemy as sa
 
 from llm_batch_assets.cli.loop import drive
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import Outcome, freeze, open_deps
-from llm_batch_assets.ledger import views
+from llm_batch_assets.ledger import schema, views
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets.manifest import read_records
@@ -240,6 +241,12 @@ class Bench:
             for row in self.settled()
             if row["state"] != "accepted"
         }
+
+    def duplicates(self) -> set[str]:
+        """Second batches of our submissions that were booked."""
+        table = schema.duplicate_batches
+        with self.deps.ledger.read() as connection:
+            return set(connection.execute(sa.select(table.c.batch_id)).scalars())
 
     # --- what the simulator says ----------------------------------------------------------------
 
