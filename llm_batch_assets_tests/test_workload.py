@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llm_batch_assets import identity
 from llm_batch_assets.errors import InputError, WorkloadError
 from llm_batch_assets.workload import Workload, check_dataset_key, is_floating_model
 
@@ -235,6 +236,41 @@ def test_digests_follow_content_and_not_spelling() -> None:
     labels = [build(gate=gate).labels(source)["gate"] for source in (str.upper, str.lower)]
     assert labels[0][0] == labels[1][0]
     assert labels[0][1] != labels[1][1]
+
+
+def test_golden_digests() -> None:
+    tools = [{"name": "f", "schema": {"type": "object"}}]
+    workload = build(tools=tools, generation={"max_output_tokens": 7})
+    want = {
+        "config": identity.digest(
+            [
+                "openai",
+                "gpt-5-mini-2025-08-07",
+                "/v1/responses",
+                {"max_output_tokens": 7},
+                tools,
+                None,
+                SCHEMA,
+            ]
+        ),
+        "prompt": identity.digest([{"user": "{{ text }}"}]),
+        "output": identity.digest([{"schema": SCHEMA}]),
+    }
+    assert (
+        workload.config_digest
+        == want["config"]
+        == "4e9a6c6e6277cb2a733b9802e92076ad7d9ad8a7dc2b5af472ed36cf6221420b"
+    )
+    assert (
+        workload.prompt_digest
+        == want["prompt"]
+        == "5a05cf8647f2129bf5b71340af8b483da214d7d8e7a5d9690bb353a6c0d4f286"
+    )
+    assert (
+        workload.output_digest
+        == want["output"]
+        == "1847bd434556c08ff02d89a2d4661e35ad4d27a67c384c8af8b89c7eeb5ff341"
+    )
 
 
 def test_import_of_the_package_stays_light() -> None:

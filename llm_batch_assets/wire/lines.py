@@ -90,6 +90,9 @@ _OPENAI_NEEDS = {
 }
 
 
+_VLLM_ENDPOINTS = frozenset({"/v1/score", "/v1/rerank", "/v1/pooling"})
+
+
 def _openai_fields(line: Mapping[str, Any]) -> str | None:
     if "method" not in line:
         return "missing_method"
@@ -107,9 +110,11 @@ def _openai_fields(line: Mapping[str, Any]) -> str | None:
 
 def _openai_body(line: Mapping[str, Any]) -> str | None:
     """Faults that a line of the file's own endpoint may have."""
-    if line["url"] not in BATCH_ENDPOINTS:
+    # Azure's paths are the same without /v1.
+    url = line["url"] if line["url"].startswith("/v1/") else "/v1" + line["url"]
+    if url not in BATCH_ENDPOINTS and url not in _VLLM_ENDPOINTS:
         return "unknown_url"
-    needed = _OPENAI_NEEDS.get(line["url"])
+    needed = _OPENAI_NEEDS.get(url)
     if needed is not None and line["body"].get(needed) is None:
         return f"missing_{needed}"
     return None
@@ -117,7 +122,7 @@ def _openai_body(line: Mapping[str, Any]) -> str | None:
 
 def _openai_facts(line: Mapping[str, Any]) -> Facts:
     inputs = 0
-    if line["url"] == "/v1/embeddings":
+    if line["url"].endswith("/embeddings"):
         given = line["body"].get("input")
         # A list of token numbers is one input, a list of texts or of token lists is several.
         many = isinstance(given, list) and bool(given) and not isinstance(given[0], int)

@@ -249,7 +249,9 @@ class Workload(Part):
 
     def tools_json(self) -> list[dict[str, Any]] | None:
         """The tools as declared, or None for none."""
-        return [tool.model_dump(by_alias=True) for tool in self.tools] or None
+        return [
+            tool.model_dump(by_alias=True, exclude_defaults=True) for tool in self.tools
+        ] or None
 
     @property
     def config_digest(self) -> str:
@@ -267,14 +269,12 @@ class Workload(Part):
     @property
     def prompt_digest(self) -> str:
         """Digest (hex) of the whole wording: what ``prompt.version`` is bound to."""
-        return identity.digest([self.prompt.model_dump(mode="json", exclude={"version"})])
+        return identity.digest([_declared(self.prompt)])
 
     @property
     def output_digest(self) -> str:
         """Digest (hex) of the output contract: what ``output.version`` is bound to."""
-        return identity.digest(
-            [self.output.model_dump(mode="json", by_alias=True, exclude={"version"})]
-        )
+        return identity.digest([_declared(self.output)])
 
     def labels(self, gate_source: Callable[[str], str] | None = None) -> dict[str, tuple[str, str]]:
         """Kind of label -> (version, digest of its content).
@@ -290,6 +290,14 @@ class Workload(Part):
             source = gate_source(self.gate.function) if gate_source else None
             found["gate"] = (self.gate.version, identity.digest([self.gate.function, source]))
         return found
+
+
+def _declared(part: Part) -> dict[str, Any]:
+    """What a part says beyond its defaults, without its label.
+
+    So a field that a later release adds changes no digest of a workload that does not use it.
+    """
+    return part.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"version"})
 
 
 _WRITE = {

@@ -140,6 +140,8 @@ def test_mixed_models_and_urls_lose_the_fewer() -> None:
     assert found == {2: "mixed_model", 3: "mixed_model"}
     embed = openai("a", url="/v1/embeddings", body={"model": "m", "input": "x"})
     assert reasons("openai", embed, openai("b"), openai("c")) == {1: "mixed_url"}
+    azure = openai("a", url="/chat/completions")
+    assert reasons("openai", azure) == {}
     odd = openai("a", url="/v1/nope")
     assert reasons("openai", odd) == {1: "unknown_url"}
     claude = bedrock("a", anthropic_version="bedrock-2023-05-31")
