@@ -17,6 +17,7 @@ from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.leases import Lease, held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
+from llm_batch_assets.retention import result_deadline
 from llm_batch_assets.types import BatchView
 
 
@@ -35,6 +36,7 @@ def uncertain(row: SubmissionRow, deps: Deps, lease: Lease, reason: str) -> Subm
 
 def bind(row: SubmissionRow, view: BatchView, deps: Deps, lease: Lease, how: str) -> SubmissionRow:
     """Bind the batch that is this submission's: from SUBMITTING or UNCERTAIN to SUBMITTED."""
+    created = to_micros(view.created_at)
     return rows.transition(
         deps.ledger,
         row,
@@ -46,7 +48,9 @@ def bind(row: SubmissionRow, view: BatchView, deps: Deps, lease: Lease, how: str
         batch_id=view.batch_id,
         bound_how=how,
         bound_at=deps.ledger.time(),
-        provider_created_at=to_micros(view.created_at),
+        provider_created_at=created,
+        # Where the provider tells no time, the intent came before the creation.
+        result_deadline=result_deadline(row.provider, created or row.posted_at),
     )
 
 

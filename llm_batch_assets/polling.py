@@ -11,6 +11,7 @@ from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.leases import held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import POLLED
+from llm_batch_assets.retention import result_deadline
 from llm_batch_assets.types import TERMINAL_STATUSES, BatchView
 
 OUTCOMES = {"done": "completed", "cancelled": "cancelled", "expired": "expired"}
@@ -73,6 +74,7 @@ def observe(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
         values["outcome"] = OUTCOMES.get(view.status, "failed")
         values["due_at"] = values["polled_at"]
         values["tries"] = 0
+    created = to_micros(view.created_at) or row.provider_created_at
     try:
         with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
             return rows.transition(
@@ -83,7 +85,8 @@ def observe(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
                 worker=deps.worker,
                 reason=f"polled: {view.raw_status}",
                 raw_status=view.raw_status,
-                provider_created_at=to_micros(view.created_at) or row.provider_created_at,
+                provider_created_at=created,
+                result_deadline=row.result_deadline or result_deadline(row.provider, created),
                 **values,
             )
     except (NotReady, LeaseLost, TransitionRefused):

@@ -156,7 +156,9 @@ def drive(
     while True:
         snapshot = views.snapshot(deps.ledger, workload=workload.name, dataset=dataset)
         mine = [view for view in snapshot.revisions if view.row.tenant_id == workload.tenant_id]
-        if not mine or (until == "submitted" and all(_submitted(view) for view in mine)):
+        if until == "submitted" and all(_submitted(view) for view in mine):
+            return []
+        if not mine and not snapshot.cleanable:
             return []
         did = False
         for work in controller.due(snapshot, deps.settings):

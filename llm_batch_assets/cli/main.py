@@ -16,6 +16,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Recompute a closure from stored bytes alone."),
     "simulate": ("simulate", "A local server that speaks the batch APIs, with faults and a meter."),
     "demo": ("demo", "Simulator, Dagster and the example workload, to closure."),
+    "collect": ("collect", "Fetch the results of everything that has ended."),
+    "cancel": ("cancel", "End a dataset; what is paid for is still collected."),
+    "publish": ("publish", "Publish a closed dataset, if need be by a person's word."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 

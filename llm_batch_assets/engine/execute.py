@@ -6,6 +6,8 @@ from llm_batch_assets import controller, finding, polling, submission
 from llm_batch_assets.controller import Work
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.accounting import account
+from llm_batch_assets.engine.cancelling import send_cancel
+from llm_batch_assets.engine.cleaning import clean
 from llm_batch_assets.engine.collecting import collect
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.publishing import publish
@@ -38,6 +40,11 @@ def execute(work: Work, deps: Deps) -> Outcome:
         row = rows.load(connection, work.key)
     if work.kind == "submit":
         return submit(row, deps)
+    if work.kind == "cancel":
+        after = send_cancel(row, deps)
+        return submission_outcome("cancel", row, after, changed=after.cancel_sent_at is not None)
+    if work.kind == "clean":
+        return clean(row, deps)
     if work.kind == "poll":
         return submission_outcome("poll", row, polling.poll(row, deps))
     return collect(row, deps)
@@ -70,7 +77,9 @@ def _look(work: Work, deps: Deps) -> Outcome:
     )
 
 
-def submission_outcome(kind: str, before: SubmissionRow, after: SubmissionRow) -> Outcome:
+def submission_outcome(
+    kind: str, before: SubmissionRow, after: SubmissionRow, *, changed: bool = False
+) -> Outcome:
     """What became of a submission, with what people ask for first."""
     message = f"{after.shard_key} is {after.state}"
     if after.total is not None:
@@ -81,7 +90,7 @@ def submission_outcome(kind: str, before: SubmissionRow, after: SubmissionRow) -
         kind,
         after.shard_key,
         after.state,
-        (before.state, before.batch_id) != (after.state, after.batch_id),
+        changed or (before.state, before.batch_id) != (after.state, after.batch_id),
         message,
         {
             "state": after.state,

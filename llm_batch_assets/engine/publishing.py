@@ -7,11 +7,18 @@ from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.errors import GateClosed, NotReady
 from llm_batch_assets.ledger import accounting
 from llm_batch_assets.ledger.leases import held
+from llm_batch_assets.ledger.people import give_word
 from llm_batch_assets.publish import accepted_fraction, require_publishable
 
 
-def publish(revision_id: int, deps: Deps) -> Outcome:
+def publish(revision_id: int, deps: Deps, *, word: str | None = None) -> Outcome:
     """Publish, or do nothing when this closure is published already.
+
+    Args:
+        revision_id: the ledger's own number.
+        deps: what to work with.
+        word: a person's reason to publish a closed revision that a gate withholds: one that was
+            cancelled, or that has too few accepted records. It holds for this closure only.
 
     Raises:
         NotReady: the revision is open.
@@ -20,6 +27,9 @@ def publish(revision_id: int, deps: Deps) -> Outcome:
     target = f"revision:{revision_id}"
     with held(deps.ledger, target, deps.worker.holder, deps.settings.lease_ttl) as lease:
         row = accounting.revision_by_id(deps.ledger, revision_id)
+        if word is not None and row.closed_at is not None and row.superseded_at is None:
+            give_word(deps.ledger, row, deps.worker, word)
+            row = accounting.revision_by_id(deps.ledger, revision_id)
         try:
             require_publishable(row)
         except NotReady:

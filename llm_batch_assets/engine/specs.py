@@ -51,7 +51,17 @@ def revision_spec(manifest: Manifest) -> RevisionSpec:
         cut_after=micros(manifest.retry.cut_after),
         close_by=micros(manifest.publish.close_by),
         hold_deadline=micros(manifest.retry.hold_deadline),
+        delete_after=_delete_after(manifest),
     )
+
+
+def _delete_after(manifest: Manifest) -> int | None:
+    """The wait between publication and removing the provider's copies; None keeps them."""
+    retention = manifest.retention
+    if retention.delete_remote == "after_delivery":
+        return 0
+    wait = retention.delete_after
+    return None if wait is None else micros(wait)
 
 
 def labels(manifest: Manifest) -> list[Label]:

@@ -40,6 +40,9 @@ class RevisionSpec:
     cut_after: int
     close_by: int
     hold_deadline: int
+    delete_after: int | None = None
+    carried: int | None = None
+    carried_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
