@@ -15,6 +15,7 @@ from llm_batch_assets.reconcile.candidate import REVISION_CLOSURE
 from llm_batch_assets.reconcile.evidence import SHARD_CLOSURE
 from llm_batch_assets.reconcile.merge import JOB_CLOSURE
 from llm_batch_assets.reconcile.model import Gate
+from llm_batch_assets.reconcile.tables import read_table
 from llm_batch_assets.reconcile.verify.documents import (
     MANIFEST,
     check_references,
@@ -58,6 +59,7 @@ def verify(
     documents = read_documents(folder, report)
     check_references(folder, documents, report)
     manifests: dict[str, Manifest] = {}
+    records: dict[str, pa.Table] = {}
 
     def manifest(digest: str) -> None:
         manifests[digest] = check_manifest(folder, digest, report)
@@ -67,7 +69,11 @@ def verify(
         if document["manifest"] not in manifests:
             raise ArtifactError("its manifest is not sound.")
         frozen = manifests[document["manifest"]]
-        check_shard(folder, digest, document, frozen, report, gate=gate, rules=rules)
+        if frozen.records_digest not in records:
+            records.clear()
+            records[frozen.records_digest] = read_table(folder, frozen.records_digest)
+        table = records[frozen.records_digest]
+        check_shard(folder, digest, document, frozen, table, report, gate=gate, rules=rules)
 
     def job(digest: str) -> None:
         check_job(folder, digest, documents[JOB_CLOSURE][digest], manifests, report)
@@ -82,7 +88,10 @@ def verify(
         (JOB_CLOSURE, job),
         (REVISION_CLOSURE, revision),
     ):
-        for digest in documents[kind]:
+        # The shards of one job together: its records table is read once.
+        for digest in sorted(
+            documents[kind], key=lambda d: str(documents[kind][d].get("manifest"))
+        ):
             _guarded(check, digest, report)
     if closure is not None and closure not in {r["closure"] for r in report.revisions}:
         report.fault(closure, "is no revision's closure in this folder")

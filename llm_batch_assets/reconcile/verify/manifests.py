@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from llm_batch_assets import identity
 from llm_batch_assets.artifacts.base import object_key
 from llm_batch_assets.manifest.model import Manifest, ShardSpec, parse_manifest
@@ -31,18 +34,25 @@ def check_manifest(folder: Folder, digest: str, report: Report) -> Manifest:
         report.fault(table_name, f"its rows are not those that {name} froze")
     table = read_table(folder, manifest.records_digest)
     report.count("records", table.num_rows)
-    rows = table.select(["record_id", "wire_id", "shard", "line", "request_digest"]).to_pylist()
-    for what, recorded, computed in _names(manifest, rows):
+    for what, recorded, computed in _names(manifest, table):
         if recorded != computed:
             report.fault(name, f"{what}: recorded {recorded}, its records give {computed}")
     for shard in manifest.shards:
-        mine = [row for row in rows if row["shard"] == shard.ordinal]
-        _check_requests(folder, manifest, shard, mine, report)
+        mine = table.filter(pc.equal(table["shard"], shard.ordinal))
+        _check_requests(folder, manifest, shard, mine.select(_OF_REQUESTS).to_pylist(), report)
     return manifest
 
 
-def _names(manifest: Manifest, rows: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
-    pairs = [(row["record_id"], row["request_digest"]) for row in rows]
+_OF_REQUESTS = ["record_id", "wire_id", "line", "request_digest"]
+
+
+def _names(manifest: Manifest, table: pa.Table) -> list[tuple[str, Any, Any]]:
+    ordered = table.select(["record_id", "request_digest"]).sort_by("record_id")
+    pairs = (
+        pair
+        for batch in ordered.to_batches(max_chunksize=65_536)
+        for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
     generation = identity.generation_config_hash(manifest.generation)
     manifest_hash = identity.input_manifest_hash(
         deployment=manifest.deployment,
@@ -51,7 +61,7 @@ def _names(manifest: Manifest, rows: list[dict[str, Any]]) -> list[tuple[str, An
         revision=manifest.revision,
         attempt=manifest.attempt,
         parent_job_key=manifest.parent_job_key,
-        records_digest=identity.records_digest(pairs),
+        records_digest=identity.sorted_records_digest(pairs),
     )
     job_key = identity.job_key(
         tenant_id=manifest.tenant_id,
@@ -61,18 +71,18 @@ def _names(manifest: Manifest, rows: list[dict[str, Any]]) -> list[tuple[str, An
         prompt_version=manifest.prompt_version,
         generation_config_hash=generation,
     )
-    kept = sum(row["shard"] < 0 for row in rows)
+    kept = pc.sum(pc.less(table["shard"], 0), min_count=0).as_py()
     return [
         ("generation_digest", manifest.generation_digest, generation),
         ("input_manifest_hash", manifest.input_manifest_hash, manifest_hash),
         ("job_key", manifest.job_key, job_key),
-        ("expected_record_count", manifest.expected_record_count, len(rows)),
+        ("expected_record_count", manifest.expected_record_count, table.num_rows),
         ("preflight_rejected", manifest.preflight_rejected, kept),
         ("shards", [s.ordinal for s in manifest.shards], list(range(len(manifest.shards)))),
         (
             "records of shards",
             sum(shard.records for shard in manifest.shards),
-            len(rows) - kept,
+            table.num_rows - kept,
         ),
     ]
 

@@ -44,6 +44,7 @@ def check_shard(
     digest: str,
     document: Mapping[str, Any],
     manifest: Manifest,
+    records: pa.Table,
     report: Report,
     *,
     gate: Gate | None = None,
@@ -56,6 +57,7 @@ def check_shard(
         digest: of the closure.
         document: the closure.
         manifest: the one that it names.
+        records: the manifest's records table.
         report: takes what differs.
         gate: the workload's predicate, if the reader trusts it enough to run it; without it the
             gate's recorded verdicts are taken as they are.
@@ -83,7 +85,7 @@ def check_shard(
         gate = replay(table)
         report.note(name, f"the gate {manifest.gate.function} was not run: its verdicts stand")
     with raw_files(folder, context.receipts) as files:
-        computed = _account(folder, manifest, context, files, gate)
+        computed = _account(manifest, records, context, files, gate)
         tables = shard_tables(computed, context)
         closure = shard_closure(tables, computed, context)
     closure["views"] = document["views"]
@@ -157,13 +159,12 @@ def _context(folder: Folder, document: Mapping[str, Any], manifest: Manifest) ->
 
 
 def _account(
-    folder: Folder,
     manifest: Manifest,
+    records: pa.Table,
     context: ShardContext,
     files: list[RawFile],
     gate: Gate | None,
 ) -> AccountLike:
-    records = read_table(folder, manifest.records_digest)
     if context.basis != "results":
         return unanswered(records, context)
     expected = expected_of(manifest, records, context.shard, context.epoch)
