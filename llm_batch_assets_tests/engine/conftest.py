@@ -33,3 +33,14 @@ def bench(sim: Simulator, tmp_path: Path) -> Callable[..., Bench]:
         return Bench(sim, tmp_path / "home", **options)
 
     return make
+
+
+@pytest.fixture
+def make_slow(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Benches on one simulator whose time stands: only ``advance`` lets a batch's hours pass."""
+    with start_simulator(scale=1.0) as simulator:
+
+        def make(**options: Any) -> Bench:
+            return Bench(simulator, tmp_path / "home", **options)
+
+        yield make

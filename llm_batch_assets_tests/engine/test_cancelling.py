@@ -13,7 +13,6 @@ from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger.people import decisions_of
 from llm_batch_assets.ledger.published import published_candidate
 from llm_batch_assets_tests.engine.bench import DATASET, Bench, make_workload
-from llm_batch_assets_tests.engine.standing import make_slow  # noqa: F401
 
 Make = Callable[..., Bench]
 
