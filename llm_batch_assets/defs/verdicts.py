@@ -113,6 +113,7 @@ def _nothing_open(report: Report) -> Verdict:
 def _output_contract(report: Report) -> Verdict:
     from llm_batch_assets.reconcile.model import Rules
     from llm_batch_assets.reconcile.quality import Judge
+    from llm_batch_assets.wire.classes import ACCEPTED
 
     manifest = report.manifest
     output = manifest.output
@@ -129,8 +130,8 @@ def _output_contract(report: Report) -> Verdict:
     for batch in report.candidate.select(["business_key", "answer"]).to_batches():
         rows = zip(batch["business_key"].to_pylist(), batch["answer"].to_pylist(), strict=True)
         for name, text in rows:
-            fault, _ = judge.judge("", text, output.answer == "embedding")
-            if fault is not None:
+            rule, _ = judge.judge("", text, output.answer == "embedding")
+            if rule != ACCEPTED:
                 wrong += 1
                 if len(names) < NAMED:
                     names.append(name)

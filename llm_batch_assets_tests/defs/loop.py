@@ -76,6 +76,7 @@ class Loop:
         self.defs = dg.Definitions.merge(built, *more)
         self.repository = self.defs.get_repository_def()
         self.run_keys: set[str] = set()
+        self.asked: list[dg.RunRequest] = []
         self._cursors: dict[str, str | None] = {}
         self._automation: Any = None
 
@@ -143,6 +144,7 @@ class Loop:
         for request in found:
             assert request.run_key not in self.run_keys, request.run_key
             self.run_keys.add(request.run_key or "")
+        self.asked += found
         return found
 
     def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
