@@ -145,7 +145,15 @@ class Builder:
         self.shards: list[dict[int, str]] = [{}]
         self.closures: list[str] = []
 
-    def collect(self, shard: int, rows: Row, *, seed: int = 0, copies: int = 1) -> None:
+    def collect(
+        self,
+        shard: int,
+        rows: Row,
+        *,
+        seed: int = 0,
+        copies: int = 1,
+        receipt: dict[str, Any] | None = None,
+    ) -> None:
         """Account one shard of the newest attempt from rows in a shuffled order."""
         _, records = self.newest()
         mine = [r for r in records.to_pylist() if r["shard"] == shard]
@@ -153,15 +161,20 @@ class Builder:
         random.Random(seed).shuffle(lines)
         data = b"".join(lines)
         digest = self.store.put(data)
-        receipt = Receipt(
-            "results", "file-out", digest, 200, len(data), len(data), None, None, None, True, "x"
+        got = {"received_bytes": len(data)} | (receipt or {})
+        got["announced_bytes"] = got["received_bytes"]
+        received = Receipt(
+            **{"kind": "results", "ref": "file-out", "digest": digest, "status": 200}
+            | {"expected_bytes": None, "content_type": None, "content_encoding": None}
+            | {"whole": True, "reason": "x"}
+            | got
         )
         self._write(
             shard,
             [RawFile("results", "results", digest, data)],
             {"status": "completed", "output_file_id": "file-out"},
-            receipts=(receipt,),
-            earlier=((receipt,),) * (copies - 1),
+            receipts=(received,),
+            earlier=((received,),) * (copies - 1),
         )
 
     def fail(self, shard: int, errors: list[dict[str, Any]]) -> None:

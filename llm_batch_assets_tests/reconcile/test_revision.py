@@ -161,6 +161,19 @@ def test_the_closure_says_what_it_rests_on_and_can_be_read_back(store) -> None:
     assert sorted(store.digests()) == before
 
 
+def test_the_order_in_which_shards_were_accounted_changes_no_digest(store) -> None:
+    refs = jobs(store)
+    turned = tuple(replace(r, shards=dict(reversed(list(r.shards.items())))) for r in refs)
+    one, other = (
+        (
+            [write_job_evidence(store, job, attempt=n) for n, job in enumerate(order, 1)],
+            write_revision(store, settled(store, order, Facts()), context(order, Facts())),
+        )
+        for order in (refs, turned)
+    )
+    assert one == other
+
+
 def test_a_carried_answer_comes_from_the_older_candidate(store) -> None:
     refs = jobs(store)
     old = write_revision(store, settled(store, refs, Facts()), context(refs, Facts()))

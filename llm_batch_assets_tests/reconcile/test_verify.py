@@ -26,6 +26,7 @@ from llm_batch_assets.reconcile.verify.documents import KINDS
 from llm_batch_assets.reconcile.verify.folder import Folder
 from llm_batch_assets_tests.reconcile.folder_for_tests import (
     Builder,
+    all_good,
     closed_folder,
     gate,
     object_path,
@@ -225,6 +226,31 @@ def test_settlement_rules_of_another_version_are_not_applied(tmp_path, monkeypat
     assert any("was settled under rules 0" in note.what for note in report.notes)
     asked = verify(made.root, rules="current")
     assert asked.ok and asked.counts["revisions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (b'"whole":true', b'"whole":false', "does not say that it is whole"),
+        (b'"announced_bytes":', b'"announced_bytes":1', "the transfer announced"),
+        (b'"expected_bytes":null', b'"expected_bytes":5', "the provider counts"),
+        (b'"received_bytes":', b'"received_bytes":2', "the transfer announced"),
+    ],
+)
+def test_a_receipt_that_its_file_contradicts_is_reported(folder, old, new, what) -> None:
+    path = next(p for p, d in documents(folder) if d["kind"] == KINDS[1] and d["raw_files"])
+    text = path.read_bytes()
+    path.unlink()
+    forged = put(folder, text.replace(old, new))
+    reseal(folder, path.name, forged)
+    assert any(what in fault for fault in faults_of(verify(folder), folder, forged))
+
+
+def test_a_file_that_came_compressed_is_longer_than_its_transfer(tmp_path) -> None:
+    made = Builder(tmp_path / "store")
+    made.collect(0, all_good, receipt={"content_encoding": "gzip", "received_bytes": 7})
+    made.settle()
+    assert verify(made.root).ok
 
 
 def test_the_gate_runs_only_when_the_reader_gives_it(tmp_path) -> None:

@@ -123,11 +123,8 @@ def raw_files(folder: Folder, receipts: Sequence[Receipt]) -> Iterator[list[RawF
         for receipt in receipts:
             path = stack.enter_context(folder.fetch(receipt.digest))
             size = path.stat().st_size
-            if size != receipt.received_bytes:
-                raise ArtifactError(
-                    f"{object_key(receipt.digest)} has {size} bytes, its receipt says "
-                    f"{receipt.received_bytes}."
-                )
+            if fault := _receipt_fault(receipt, size):
+                raise ArtifactError(f"{object_key(receipt.digest)} {fault}.")
             data: bytes | mmap = b""
             if size:
                 file = stack.enter_context(path.open("rb"))
@@ -136,6 +133,20 @@ def raw_files(folder: Folder, receipts: Sequence[Receipt]) -> Iterator[list[RawF
                 RawFile(receipt.kind, receipt.kind, receipt.digest, data, whole=receipt.whole)
             )
         yield files
+
+
+def _receipt_fault(receipt: Receipt, size: int) -> str | None:
+    """What a receipt says that its file contradicts; lengths on the wire count encoded bytes."""
+    if not receipt.whole:
+        return "is a copy whose receipt does not say that it is whole"
+    lengths = [("the provider counts", receipt.expected_bytes, size)]
+    lengths.append(("the transfer announced", receipt.announced_bytes, receipt.received_bytes))
+    if receipt.content_encoding is None:
+        lengths.append(("its receipt counts", receipt.received_bytes, size))
+    for who, told, found in lengths:
+        if told is not None and told != found:
+            return f"has {found} bytes where {who} {told}"
+    return None
 
 
 def _context(folder: Folder, document: Mapping[str, Any], manifest: Manifest) -> ShardContext:
