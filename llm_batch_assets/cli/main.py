@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": ("collect", "Fetch the results of everything that has ended."),
     "cancel": ("cancel", "End a dataset; what is paid for is still collected."),
     "publish": ("publish", "Publish a closed dataset, if need be by a person's word."),
+    "status": ("status", "What is open, what it waits for, and what releases it."),
+    "show": ("show", "Why a dataset, shard or record is where it is."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 
