@@ -38,6 +38,10 @@ class Dialect:
     row_id: Callable[[dict[str, Any]], str]
     env: Callable[[Simulator, str], dict[str, str]]
     records: int = 4
+    absent_id: str = "batch_x"
+    list_by_token: bool = False
+    undeletable: str | None = None
+    """What the names of files begin with that the provider itself cannot delete."""
 
 
 OPENAI = Dialect(
@@ -49,7 +53,41 @@ OPENAI = Dialect(
     env=lambda sim, key: {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": sim.base_url},
 )
 
-DIALECTS = {d.name: d for d in (OPENAI,)}
+
+def anthropic_line(name: str, text: str) -> bytes:
+    messages = [{"role": "user", "content": text}]
+    params = {"model": "claude-haiku-4-5-20251001", "max_tokens": 50, "messages": messages}
+    return json.dumps({"custom_id": name, "params": params}).encode() + b"\n"
+
+
+ANTHROPIC = Dialect(
+    name="anthropic",
+    endpoint="/v1/messages",
+    model="claude-haiku-4-5-20251001",
+    line=anthropic_line,
+    row_id=lambda row: row["custom_id"],
+    env=lambda sim, key: {"ANTHROPIC_API_KEY": key, "ANTHROPIC_BASE_URL": sim.anthropic_url},
+)
+
+
+def gemini_line(name: str, text: str) -> bytes:
+    contents = [{"role": "user", "parts": [{"text": text}]}]
+    return json.dumps({"key": name, "request": {"contents": contents}}).encode() + b"\n"
+
+
+GEMINI = Dialect(
+    name="gemini",
+    endpoint="generateContent",
+    model="gemini-2.5-flash",
+    line=gemini_line,
+    row_id=lambda row: row["key"],
+    env=lambda sim, key: {"GOOGLE_API_KEY": key, "GOOGLE_GEMINI_BASE_URL": sim.gemini_url},
+    absent_id="batches/x",
+    list_by_token=True,
+    undeletable="files/batch-",
+)
+
+DIALECTS = {d.name: d for d in (OPENAI, ANTHROPIC, GEMINI)}
 
 
 @dataclass
