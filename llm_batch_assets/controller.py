@@ -76,6 +76,8 @@ def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
         if closed_gate is not None:
             result.append(closed_gate)
         for shard in view.in_flight:
+            if closed_gate is not None and shard.hold is None and shard.state in SENDABLE:
+                continue  # the gate speaks for all of them
             if shard.shard_key not in doing:
                 result.append(_why(view.row, shard, snapshot, settings))
     return result
@@ -85,9 +87,17 @@ def next_due(snapshot: Snapshot, settings: Settings) -> int | None:
     """When (microseconds) something becomes due by the clock alone, or None."""
     times = [item.until for item in waiting(snapshot, settings) if item.until is not None]
     for view in snapshot.revisions:
-        if view.row.closed_at is None:
+        if view.row.closed_at is None and not _needs_person(view, snapshot):
             times += [at for at in deadlines(view) if at > snapshot.now]
     return min(times, default=None)
+
+
+def _needs_person(view: RevisionView, snapshot: Snapshot) -> bool:
+    """Whether all that is in flight is kept back by a hold or a gate: no deadline changes that."""
+    gated = gate(view.row, snapshot) is not None
+    return bool(view.in_flight) and all(
+        shard.hold is not None or (gated and shard.state in SENDABLE) for shard in view.in_flight
+    )
 
 
 def gate(revision: RevisionRow, snapshot: Snapshot) -> Waiting | None:

@@ -98,7 +98,9 @@ def test_polls_follow_the_interval_and_back_off_after_failed_looks() -> None:
     fresh = shard("SUBMITTED", polled_at=NOW - 29 * S)
     assert kinds(snap(fresh)) == []
     assert kinds(snap(replace(fresh, polled_at=NOW - 30 * S))) == [("poll", "d1/r1/a1/p0")]
-    failing = replace(fresh, polled_at=NOW - 30 * S, poll_faults=1)
+    unready = replace(fresh, polled_at=NOW - 30 * S, poll_faults=5)
+    assert kinds(snap(unready)) == [("poll", "d1/r1/a1/p0")], "ended, its files are not named yet"
+    failing = replace(fresh, polled_at=NOW - 30 * S, poll_faults=1, last_error="HTTP 500")
     assert kinds(snap(failing)) == []
     assert kinds(snap(replace(failing, polled_at=NOW - 60 * S))) == [("poll", "d1/r1/a1/p0")]
 

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from llm_batch_assets.cli.loop import drive
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import Outcome, freeze, open_deps
-from llm_batch_assets.ledger import schema, views
+from llm_batch_assets.ledger import schema, submissions, views
+from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets.manifest import read_records
@@ -247,6 +248,17 @@ class Bench:
         table = schema.duplicate_batches
         with self.deps.ledger.read() as connection:
             return set(connection.execute(sa.select(table.c.batch_id)).scalars())
+
+    def looks(self) -> list[bool]:
+        """Walks over the provider's list, oldest first: whether each proves anything."""
+        table = schema.looks
+        with self.deps.ledger.read() as connection:
+            rows = connection.execute(sa.select(table.c.counts).order_by(table.c.id))
+            return [bool(counts) for counts in rows.scalars()]
+
+    def release(self, shard: SubmissionRow) -> None:
+        """What a person does once the account is mended."""
+        submissions.set_hold(self.deps.ledger, shard, None, None)
 
     # --- what the simulator says ----------------------------------------------------------------
 

@@ -135,7 +135,7 @@ def test_lost_results_are_held_and_then_for_people(
 def test_a_stuck_batch_holds_the_others_no_longer_than_cut_after(
     bench: Callable[..., Bench], sim: Simulator
 ) -> None:
-    """The others go on without it; what it holds is in flight, not missing, and never sent again."""
+    """The others go on without it; what it holds is in flight: not missing, and not sent again."""
     b = bench(records=24, workload=make_workload(retry={"cut_after": "0.8s"}))
     b.freeze()
     stuck = b.shard(0)
