@@ -73,9 +73,15 @@ def claim(
 def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
     r = schema.revisions
     query = sa.select(r).where(r.c.id == row.revision_id)
-    if connection.dialect.name != "sqlite":
-        query = query.with_for_update()
     revision = connection.execute(query).one()
+    if connection.dialect.name != "sqlite":
+        # Shared: claims of one dataset do not wait for each other, a cancel waits for them. The
+        # first claim changes the row, so it takes the workload's lock before the row's own:
+        # the other way round two first claims would wait for each other.
+        if revision.started_at is None:
+            _lock_workload(connection, revision)
+        query = query.with_for_update(read=revision.started_at is not None)
+        revision = connection.execute(query).one()
     if row.hold is not None:
         raise GateClosed(f"{row.shard_key} is on hold: {row.hold}.", remedy=row.hold_release or "")
     if revision.hold is not None:
@@ -97,17 +103,20 @@ def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
         _start(connection, revision, now)
 
 
+def _lock_workload(connection: Connection, revision: Any) -> None:
+    """Until the transaction ends: the count of datasets must not change under two first claims."""
+    connection.execute(
+        sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"),
+        {"name": f"{revision.tenant_id}/{revision.workload}"},
+    )
+
+
 def _start(connection: Connection, revision: Any, now: int) -> None:
     """The first claim of a dataset decides ``open_datasets``, one claim at a time."""
     r = schema.revisions
-    if connection.dialect.name != "sqlite":
-        # The count must not change under two first claims of two datasets.
-        connection.execute(
-            sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"),
-            {"name": f"{revision.tenant_id}/{revision.workload}"},
-        )
     running = connection.execute(
         sa.select(sa.func.count()).where(
+            r.c.id != revision.id,
             r.c.tenant_id == revision.tenant_id,
             r.c.workload == revision.workload,
             r.c.started_at.is_not(None),

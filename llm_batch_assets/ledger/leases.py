@@ -42,23 +42,26 @@ def acquire(ledger: Ledger, target: str, holder: str, ttl: float) -> Lease | Non
         The lease, or None while another holder has it.
     """
     with ledger.write("lease") as connection:
+        expires = ledger.now(connection) + int(ttl * 1_000_000)
+        new = {"target": target, "token": 1, "holder": holder, "expires_at": expires}
+        if insert_first(connection, leases, new):
+            return Lease(target, 1, holder, expires)
+        query = sa.select(leases).where(leases.c.target == target)
+        if not ledger.is_sqlite:
+            # Somebody is taking it at this moment: do not wait to hear that.
+            query = query.with_for_update(skip_locked=True)
+        row = connection.execute(query).one_or_none()
         now = ledger.now(connection)
-        expires = now + int(ttl * 1_000_000)
-        insert_first(
-            connection, leases, {"target": target, "token": 0, "holder": "", "expires_at": 0}
-        )
-        free = sa.or_(leases.c.expires_at <= now, leases.c.holder == holder)
-        result = connection.execute(
-            sa.update(leases)
-            .where(leases.c.target == target, free)
-            .values(token=leases.c.token + 1, holder=holder, expires_at=expires)
-        )
-        if result.rowcount != 1:
+        if row is None or (row.expires_at > now and row.holder != holder):
             return None
-        token = connection.execute(
-            sa.select(leases.c.token).where(leases.c.target == target)
-        ).scalar_one()
-    return Lease(target, int(token), holder, expires)
+        expires = now + int(ttl * 1_000_000)
+        token = int(row.token) + 1
+        connection.execute(
+            sa.update(leases)
+            .where(leases.c.target == target)
+            .values(token=token, holder=holder, expires_at=expires)
+        )
+    return Lease(target, token, holder, expires)
 
 
 def renew(ledger: Ledger, lease: Lease, ttl: float) -> Lease:
