@@ -142,7 +142,7 @@ def record(dialect: Dialect) -> dict[str, Any]:
                     "reply": {
                         "status": reply.status,
                         "headers": {k: v.replace(here, "{origin}") for k, v in kept.items()},
-                        "body": base64.b64encode(body.replace(here.encode(), b"{origin}")).decode(),
+                        "body": body.decode("utf-8").replace(here, "{origin}"),
                     },
                 }
             )
