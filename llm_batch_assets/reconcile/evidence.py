@@ -139,11 +139,6 @@ def same_bytes(receipts: Sequence[Receipt], earlier: Sequence[Sequence[Receipt]]
     return _files(receipts) == _files(earlier[-1])
 
 
-def needs_second_download(account: AccountLike) -> bool:
-    """Whether the account rests on something that only a second download can confirm."""
-    return not account.closed
-
-
 def write_shard_evidence(
     store: ArtifactStore, account: AccountLike, context: ShardContext
 ) -> ShardEvidence:

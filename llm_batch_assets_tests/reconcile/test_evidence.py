@@ -17,7 +17,6 @@ from llm_batch_assets.reconcile.digests import hex_set_digest, rows_digest, set_
 from llm_batch_assets.reconcile.evidence import (
     ShardContext,
     load_shard_evidence,
-    needs_second_download,
     read_evidence,
     write_shard_evidence,
 )
@@ -166,7 +165,6 @@ def test_an_anomaly_is_resolved_by_a_second_download_of_the_same_bytes(
     store, kind: str, before: str, after: str
 ) -> None:
     given = account(["succeeded"], anomalies=[Anomaly(kind, "x")], closed=False)
-    assert needs_second_download(given)
     other = replace(CONTEXT, earlier=((receipt("e" * 64),),))
     same = replace(CONTEXT, earlier=((receipt("e" * 64),), (receipt("d" * 64),)))
     for context, closed, expected in [

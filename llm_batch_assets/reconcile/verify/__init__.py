@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -95,9 +95,16 @@ def verify(
             _guarded(check, digest, report)
     if closure is not None and closure not in {r["closure"] for r in report.revisions}:
         report.fault(closure, "is no revision's closure in this folder")
+    report.revisions.sort(key=_place)
     report.faults.sort()
     report.notes.sort()
     return report
+
+
+def _place(revision: dict[str, Any]) -> tuple[str, str, int, int, int]:
+    """Reports of one revision in the order in which they were written: the last one stands."""
+    name = (str(revision["workload"]), str(revision["dataset"]), int(revision["revision"]))
+    return (*name, int(revision["attempts"]), -int(revision["states"].get("open", 0)))
 
 
 def _guarded(check: Callable[[str], None], digest: str, report: Report) -> None:
