@@ -138,7 +138,10 @@ def _run(
         for run in client.runs():
             if run.status == "FAILURE" and run.run_id not in failed:
                 failed.add(run.run_id)
-                _say(f"{time.monotonic() - started:6.1f} s  run {run.run_id} failed: {_about(run)}")
+                _say(
+                    f"{time.monotonic() - started:6.1f} s  the run of {_about(run)} failed: "
+                    f"{client.failure(run.run_id)}"
+                )
         over = view.row.closed_at is not None and view.row.withheld_closure is not None
         if view.row.published_at is not None or over or time.monotonic() > end:
             break
@@ -162,7 +165,7 @@ def _manifest(client: Client, home: Path, dataset: str) -> bool | None:
 
     first = client.runs()[0]
     if first.status == "FAILURE":
-        raise GraphQLError(f"The manifest of {dataset} failed; see the run {first.run_id}.")
+        raise GraphQLError(f"The manifest of {dataset} failed: {client.failure(first.run_id)}")
     return True if first.status == "SUCCESS" else None
 
 

@@ -31,6 +31,11 @@ _RUNS = """query { runsOrError(limit: 500) { __typename
   ... on Runs { results { runId status creationTime tags { key value } assetSelection { path } } }
   ... on PythonError { message } } }"""
 
+_FAILURE = """query ($run: ID!) { runOrError(runId: $run) { __typename ... on Run {
+  eventConnection(limit: 1000) { events { __typename
+    ... on ExecutionStepFailureEvent { error { message } failureMetadata { description } }
+    ... on RunFailureEvent { error { message } } } } } } }"""
+
 _LOCATION = """query { workspaceOrError { __typename ... on Workspace { locationEntries {
   name loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } } }"""
 
@@ -128,6 +133,15 @@ class Client:
         if answer["__typename"] != "LaunchRunSuccess":
             raise GraphQLError(f"{answer['__typename']}: {answer.get('message', answer)}")
         return str(answer["run"]["runId"])
+
+    def failure(self, run_id: str) -> str:
+        """Why a run failed: its step's own sentence where there is one."""
+        found = self.ask(_FAILURE, run=run_id)["runOrError"]
+        for event in found.get("eventConnection", {}).get("events", ()):
+            said = (event.get("failureMetadata") or {}).get("description")
+            if said or event.get("error"):
+                return str(said or event["error"]["message"]).strip()
+        return "no reason is recorded"
 
     def runs(self) -> list[Run]:
         """Every run of the instance, oldest first."""

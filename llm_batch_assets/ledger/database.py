@@ -18,6 +18,8 @@ from llm_batch_assets.types import NO_EFFECTS, Clock, Effects
 PG_SCHEMA = "llm_batch"
 VERSION_TABLE = "llm_batch_alembic_version"
 SCHEMA_MAJOR = 1
+HEAD = "0002"
+"""The newest migration, so that opening an up-to-date ledger needs no Alembic."""
 
 
 def utc_now() -> datetime:
@@ -157,11 +159,15 @@ class Ledger:
 
     def upgrade(self) -> None:
         """Create the ledger or bring it to this program's schema. Safe to run concurrently."""
+        if self._at_head():
+            self.check()
+            return
         from alembic import command
 
         if self.is_sqlite and self._url.database:
             Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
-        with self.engine.connect() as connection:
+        # On SQLite a transaction that begins by reading cannot wait for its turn to write.
+        with self.engine.connect().execution_options(llm_batch_write=True) as connection:
             if not self.is_sqlite:
                 connection.exec_driver_sql("SELECT pg_advisory_lock(7201914)")
                 connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {PG_SCHEMA}")
@@ -176,6 +182,20 @@ class Ledger:
         self._bind_meta("schema_major", str(SCHEMA_MAJOR))
         self._bind_meta("deployment", self.deployment)
         self.check()
+
+    def _at_head(self) -> bool:
+        """Whether schema and meta rows are this program's; a fresh ledger is not."""
+        version = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our constant
+        keys = sa.select(schema.meta.c.key)
+        if self.is_sqlite and self._url.database and not Path(self._url.database).exists():
+            return False
+        try:
+            with self.read() as connection:
+                found = connection.execute(version).scalars().all()
+                bound = set(connection.execute(keys).scalars())
+        except sa.exc.DBAPIError:
+            return False
+        return found == [HEAD] and {"schema_major", "deployment"} <= bound
 
     def check(self) -> None:
         """Refuse a ledger of another deployment or of a newer major schema.
@@ -233,17 +253,24 @@ class Ledger:
         self.engine.dispose()
 
 
+def insert_for(connection: Connection, table: sa.Table) -> Any:
+    """An INSERT of this database's kind, which can say what happens on a conflict."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
+    return insert(table)
+
+
 def insert_first(connection: Connection, table: sa.Table, row: dict[str, Any]) -> bool:
     """Insert a row unless one of its unique keys exists: the first writer wins.
 
     Returns:
         True when this call wrote it.
     """
-    if connection.dialect.name == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert
-    else:
-        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-    result = connection.execute(insert(table).values(**row).on_conflict_do_nothing())
+    result = connection.execute(
+        insert_for(connection, table).values(**row).on_conflict_do_nothing()
+    )
     return result.rowcount == 1
 
 

@@ -13,6 +13,8 @@ context.configure(
     version_table=VERSION_TABLE,  # Dagster's own table is called alembic_version
     version_table_schema=None if sqlite else PG_SCHEMA,
     render_as_batch=sqlite,
+    # SQLite's DDL is transactional where the driver does not commit by itself, as here.
+    transactional_ddl=True,
 )
 with context.begin_transaction():
     context.run_migrations()
