@@ -31,8 +31,25 @@ import click
     help="Virtual seconds that an ordinary batch takes.",
 )
 @click.option("--s3-endpoint", default=None, help="The S3 server that the Bedrock part uses.")
+@click.option("--s3-access-key", default="test", show_default=True)
+@click.option("--s3-secret-key", default="test", show_default=True)
+@click.option(
+    "--bedrock-minimum",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Records that a Bedrock job needs at least.",
+)
 def command(
-    port: int, seed: int, faults: str, scale: float, batch_seconds: float, s3_endpoint: str | None
+    port: int,
+    seed: int,
+    faults: str,
+    scale: float,
+    batch_seconds: float,
+    s3_endpoint: str | None,
+    s3_access_key: str,
+    s3_secret_key: str,
+    bedrock_minimum: int,
 ) -> None:
     """Speak the batch APIs on loopback, with faults, a meter and a virtual clock.
 
@@ -49,7 +66,13 @@ def command(
     )
     from llm_batch_assets.simulator.world import Options
 
-    options = Options(batch_seconds=batch_seconds, s3_endpoint=s3_endpoint)
+    options = Options(
+        batch_seconds=batch_seconds,
+        s3_endpoint=s3_endpoint,
+        s3_access_key=s3_access_key,
+        s3_secret_key=s3_secret_key,
+        bedrock_minimum=bedrock_minimum,
+    )
     try:
         asked = json.loads(faults) if faults.startswith("[") else faults
         world = build_world(seed, asked, scale, options)

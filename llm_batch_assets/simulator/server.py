@@ -18,6 +18,7 @@ import uvicorn
 from llm_batch_assets.simulator.admin import Admin
 from llm_batch_assets.simulator.anthropic import part as anthropic_part
 from llm_batch_assets.simulator.app import Application, FaultyBody
+from llm_batch_assets.simulator.bedrock import part as bedrock_part
 from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.faults import FaultBook
 from llm_batch_assets.simulator.gemini import part as gemini_part
@@ -53,7 +54,7 @@ def build_app(world: World) -> Application:
     """The application that serves a world."""
     faulty = FaultyBody()
     routes = Admin(world).routes()
-    for part in (openai_part, anthropic_part, gemini_part):
+    for part in (openai_part, anthropic_part, gemini_part, bedrock_part):
         routes += part.install(world, faulty)
     return Application(world, routes, faulty)
 

@@ -62,6 +62,8 @@ class Options:
     bedrock_minimum_at_create: bool = False
     bedrock_token_mismatch_conflict: bool = False
     bedrock_stop_ended: str = "ConflictException"
+    bedrock_expired_rows: bool = False
+    bedrock_nulls: bool = False
     s3_endpoint: str | None = None
     s3_access_key: str = "test"
     s3_secret_key: str = "test"  # noqa: S105 - a local server's
