@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Any
 
 import orjson
 
 from llm_batch_assets.errors import InputError
+from llm_batch_assets.reconcile.columns import Columns
 from llm_batch_assets.reconcile.lines import blocks, unreadable_file
 from llm_batch_assets.reconcile.model import Anomaly, AnomalyKind, Answer, Expected, RawFile, Rules
 from llm_batch_assets.reconcile.quality import QUALITY, Judge
-from llm_batch_assets.wire.classes import ACCEPTED, Rule
-from llm_batch_assets.wire.lane import Counts, Lane, Shape, Words, learn
+from llm_batch_assets.wire.classes import ACCEPTED
+from llm_batch_assets.wire.lane import Lane, learn
 from llm_batch_assets.wire.readers import Wire
-from llm_batch_assets.wire.shapes import Asked, Row
+from llm_batch_assets.wire.shapes import Asked
 from llm_batch_assets.wire.strict import Fault
 from llm_batch_assets.wire.strict import line as strict_line
-
-Joined = tuple[int, Rule, Row, int, int, int]
-"""One joined row: place of its id, rule, row, line number, offset and length in its file."""
 
 _TEMPLATES = 8
 """So many rows may become templates per file: files with more shapes take the general way."""
 
 
 class Collector:
-    """What was read so far. ``joined`` has the first row of every id, in reading order."""
+    """What was read so far: the first row of every id in ``columns``, the rest as anomalies."""
 
     def __init__(self, expected: Expected, rules: Rules, wire: Wire) -> None:
         """Prepare the join.
@@ -41,26 +38,24 @@ class Collector:
         if len(self._waiting) != self.count:
             raise InputError("An expected id is listed twice.", remedy="Ids must be unique.")
         self._index: dict[str, int] | None = None
-        self._row_of: dict[int, int] = {}
-        self.joined: list[Joined] = []
+        self.columns = Columns()
+        self.gated: set[int] = set()
         self.reasons: dict[int, str] = {}
         self.files: list[RawFile] = []
-        self.first_rows: list[int] = []
         self.conflicts: set[int] = set()
         self.identical: set[int] = set()
         self.anomalies: list[Anomaly] = []
         self.rows_seen = 0
         self._asked = Asked(rules.answer, rules.endpoint, rules.schema is not None)
         self._judge = Judge(rules)
-        self._values: list[tuple[int, int, Any]] = []
-        self._words, self._counts = Words(), Counts()
-        self._lane: tuple[Lane, Shape] | None = None
+        self._values: list[tuple[int, str, Any]] = []
+        self._lane: Lane | None = None
         self._learned = 0
 
     def read(self, raw: RawFile) -> None:
         """Read one file. Total and linear: any bytes give rows and anomalies."""
         self.files.append(raw)
-        self.first_rows.append(len(self.joined))
+        self.columns.start_file()
         self._learned, self._lane = 0, None
         if unreadable_file(raw.data):
             self._mark("unreadable", "not_utf8", 0, 0, len(raw.data))
@@ -68,6 +63,7 @@ class Collector:
         number = 1
         for offset, block in blocks(raw):
             number = self._block(block, offset, number)
+            self.columns.flush()
 
     def _block(self, block: bytes, offset: int, number: int) -> int:
         """Read whole lines; gives the number of the line after them."""
@@ -87,13 +83,13 @@ class Collector:
 
     def _fast(self, block: bytes, offset: int, at: int, number: int) -> tuple[int, int]:
         """Read lines while they match the lane; gives where it stopped."""
-        assert self._lane is not None and self.wire.quick is not None
-        lane, shape = self._lane
-        before, after, pick, mark = lane.before, lane.after, lane.pick, lane.mark
-        make, find, loads = self.wire.quick.row, block.find, orjson.loads
-        pop, join = self._waiting.pop, self.joined.append
-        judge, fits, words, counts = self._judge.judge, self._judge.fits, self._words, self._counts
-        keep, size = self.rules.gate is not None, len(block)
+        assert self._lane is not None
+        lane = self._lane
+        before, after, mark = lane.before, lane.after, lane.mark
+        id_at, model_at = lane.names.index("id"), lane.names.index("served_model")
+        find, loads, size = block.find, orjson.loads, len(block)
+        pop, join = self._waiting.pop, self.columns.quick.append
+        judge, fits, keep = self._judge.judge, self._judge.fits, self.rules.gate is not None
         first = number
         while True:
             head = before(block, at)
@@ -112,20 +108,19 @@ class Collector:
                 break
             if not text:
                 break
-            cells = pick(head.groups() + tail.groups())
-            wire_id = cells[0].decode("ascii")
+            cells = head.groups() + tail.groups()
+            wire_id = cells[id_at].decode("ascii")
             place = pop(wire_id, -1)
             if place < 0:
                 self._again(wire_id, block[at:end], number, offset + at)
             else:
-                row = make(shape, text, cells, words, counts)
                 rule, value = judge(wire_id, text, False)
                 if rule is ACCEPTED:
-                    if not fits[row[6]]:
+                    if not fits[cells[model_at]]:
                         rule = QUALITY["served_model"]
                     elif keep:
-                        self._values.append((place, len(self.joined), value))
-                join((place, rule, row, number, offset + at, end - at))
+                        self._values.append((place, text, value))
+                join((place, rule, number, offset + at, end - at, text, *cells))
             number += 1
             at = end + 1
             if at >= size:
@@ -166,20 +161,21 @@ class Collector:
                 if not self._judge.fits[row.served_model]:
                     rule = QUALITY["served_model"]
                 elif self.rules.gate is not None:
-                    self._values.append((place, len(self.joined), value))
-            if self.wire.quick is not None and self._learned < _TEMPLATES:
+                    self._values.append((place, row.answer or "", value))
+            if self.wire.shape_of is not None and self._learned < _TEMPLATES:
                 self._learn(parsed, line)
-        self.joined.append((place, rule, row, number, start, size))
+        self.columns.general.append((place, rule, number, start, size, row))
 
     def _learn(self, parsed: dict[str, Any], line: bytes) -> None:
-        assert self.wire.quick is not None
-        shape = self.wire.quick.shape_of(parsed, self._asked)
+        assert self.wire.shape_of is not None
+        shape = self.wire.shape_of(parsed, self._asked)
         if shape is None:
             return
         self._learned += 1
         lane = learn(line, shape)
         if lane is not None:
-            self._lane = (lane, shape)
+            self._lane = lane
+            self.columns.use(lane)
 
     def gate(self) -> None:
         """Let the workload's gate judge what passed so far, in the order of the expected ids."""
@@ -190,17 +186,12 @@ class Collector:
         for first in range(0, len(waiting), self.rules.gate_batch):
             some = waiting[first : first + self.rules.gate_batch]
             answers = [
-                Answer(
-                    ids[place],
-                    ids[place] if names is None else str(names[place]),
-                    self.joined[row][2][1] or "",
-                    value,
-                )
-                for place, row, value in some
+                Answer(ids[place], ids[place] if names is None else str(names[place]), text, value)
+                for place, text, value in some
             ]
-            for (place, row, _), reason in zip(some, self._judge.gate(answers), strict=True):
+            for (place, *_), reason in zip(some, self._judge.gate(answers), strict=True):
                 if reason is not None:
-                    self.joined[row] = (place, QUALITY["gate"], *self.joined[row][2:])
+                    self.gated.add(place)
                     self.reasons[place] = f"gate: {reason}"[:200]
         self._values.clear()
 
@@ -219,23 +210,17 @@ class Collector:
             ours = own is not None and dash and tag != own and f"{own}-{name}" in self._index
             self._mark("unknown", "other_shard" if ours else "unknown_id", *here, wire_id)
             return
-        row = self._first_row(place)
-        origin = self.files[bisect_right(self.first_rows, row) - 1]
-        first = self.joined[row][3:]
-        if bytes(origin.data[first[1] : first[1] + first[2]]) == line:
+        file_number, first_number, began, length = self.columns.where(place)
+        origin = self.files[file_number]
+        if bytes(origin.data[began : began + length]) == line:
             self.identical.add(place)
             self._mark("duplicate_identical", "same_bytes", *here, wire_id)
             return
         if place not in self.conflicts:
             self.conflicts.add(place)
+            first = (first_number, began, length)
             self._mark("duplicate", "conflicting_rows", *first, wire_id, origin)
         self._mark("duplicate", "conflicting_rows", *here, wire_id)
-
-    def _first_row(self, place: int) -> int:
-        known = self._row_of
-        for at in range(len(known), len(self.joined)):
-            known[self.joined[at][0]] = at
-        return known[place]
 
     def _mark(
         self,

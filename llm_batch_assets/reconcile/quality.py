@@ -59,15 +59,16 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Any:
         raise InputError(f"The output schema does not compile: {first}.") from None
 
 
-class _Fits(dict[str | None, bool]):
-    """Whether a served model may answer for the asked one; judged once per name."""
+class _Fits(dict[str | bytes | None, bool]):
+    """Whether a served model (text, or ASCII bytes) may answer for the asked one; judged once."""
 
     def __init__(self, asked: str | None) -> None:
         super().__init__({None: True})
         self._asked = asked
 
-    def __missing__(self, served: str) -> bool:
-        fit = self._asked is None or same_model(self._asked, served)
+    def __missing__(self, served: str | bytes) -> bool:
+        name = served.decode("ascii") if isinstance(served, bytes) else served
+        fit = self._asked is None or same_model(self._asked, name)
         return self.setdefault(served, fit)
 
 

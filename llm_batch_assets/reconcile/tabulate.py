@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from llm_batch_assets.reconcile.collect import Collector
 from llm_batch_assets.reconcile.model import Account, Expected, RawFile, Rules
+from llm_batch_assets.reconcile.quality import QUALITY
 from llm_batch_assets.reconcile.tables import EVIDENCE_SCHEMA
 from llm_batch_assets.reconcile.unrowed import Rest
 from llm_batch_assets.types import BatchView
-from llm_batch_assets.wire.classes import ACCEPTED, DUPLICATE, Rule
-from llm_batch_assets.wire.shapes import Row, short
+from llm_batch_assets.wire.classes import DUPLICATE, Rule
+from llm_batch_assets.wire.shapes import short
 
 
 def build(
@@ -29,32 +30,32 @@ def build(
 ) -> Account:
     """The account: one row per expected id."""
     size = len(expected.wire_ids)
-    joined = collector.joined
-    placed, ruled, seen, *where = list(zip(*joined, strict=True)) or [()] * 6
-    places = np.array(placed, np.int64)
+    rows = collector.columns.table()
     row_of = np.full(size, -1, np.int64)
-    row_of[places] = np.arange(len(joined))
-    # A conflicting row is no evidence of an answer; it stays visible as an anomaly.
+    row_of[rows["place"].to_numpy()] = np.arange(rows.num_rows)
     conflicts = np.fromiter(collector.conflicts, np.int64, len(collector.conflicts))
+    gated = np.fromiter(collector.gated, np.int64, len(collector.gated))
+    # A conflicting row is no evidence of an answer; it stays visible as an anomaly.
     shown = row_of.copy()
     shown[conflicts] = -1
+    known = list(collector.columns.rules)
+    codes = np.full(size, -1, np.int32)
+    codes[row_of >= 0] = rows["code"].to_numpy()[row_of[row_of >= 0]]
+    coded = _Coded(known, codes)
+    coded.put(conflicts, DUPLICATE)
+    coded.put(gated, QUALITY["gate"])
+    coded.put(np.flatnonzero(row_of < 0), rest.rule)
+    for line, (rule, _) in rest.lines.items():
+        coded.put(np.array([line - 1]), rule)
     take = pa.array(shown, pa.int64(), mask=shown < 0)
-    cells = list(zip(*seen, strict=True)) or [()] * len(Row._fields)
-    of = dict(zip(Row._fields, cells, strict=True))
-    usage = list(zip(*of["usage"], strict=True)) or [()] * 5
-    text, i64 = pa.string(), pa.int64()
-
-    def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-        return pa.array(values, kind).take(take)
-
-    accepted = [
-        answer if rule is ACCEPTED else None
-        for answer, rule in zip(of["answer"], ruled, strict=True)
-    ]
-    sha = hashlib.sha256
-    digests = [None if a is None else sha(a.encode()).hexdigest() for a in accepted]
-    answers = column(accepted, pa.large_string())
-    of_file = np.searchsorted(collector.first_rows, np.arange(len(joined)), side="right") - 1
+    taken = {name: one(rows[name]).take(take) for name in rows.schema.names}
+    if len(gated):
+        refused = np.zeros(size, bool)
+        refused[gated] = True
+        for name in ("answer", "answer_digest"):
+            empty = pa.scalar(None, taken[name].type)
+            taken[name] = pc.if_else(pa.array(refused), empty, taken[name])
+    text = pa.string()
     files = pa.array([raw.digest for raw in collector.files], text)
     ids = pa.array(expected.wire_ids, text)
     names = ids if expected.record_ids is None else pa.array(expected.record_ids, text)
@@ -63,34 +64,20 @@ def build(
         "record_id": names,
         "business_key": keys,
         "wire_id": ids,
-        **_rule_columns(_rules(ruled, row_of, conflicts, rest), collector.reasons),
+        **_rule_columns(coded, collector.reasons),
         "attempt": _same(rules.attempt, pa.int32(), size),
         "shard": _same(expected.shard, pa.int32(), size),
         "epoch": _same(expected.epoch, pa.int32(), size),
         "submission_key": _same(expected.submission_key, text, size),
         "provider_batch_id": _same(view.batch_id or None if view else None, text, size),
-        "file": files.take(pa.array(of_file, i64).take(take)),
-        "line": column(where[0], i64),
-        "offset": column(where[1], i64),
-        "length": column(where[2], i64),
-        "error_type": column(of["error_type"], text),
-        "error_code": column(of["error_code"], text),
-        "http_status": column(of["http_status"], pa.int32()),
-        "stop_reason": column(of["stop_reason"], text),
-        "input_tokens": column(usage[0], i64),
-        "cached_input_tokens": column(usage[1], i64),
-        "cache_write_tokens": column(usage[2], i64),
-        "output_tokens": column(usage[3], i64),
-        "reasoning_tokens": column(usage[4], i64),
-        "served_model": column(of["served_model"], text),
-        "provider_request_id": column(of["request_id"], text),
-        "answer_digest": column(digests, text),
+        **taken,
+        "file": files.take(taken["file"]),
     }
     _name_lines(columns, rest, row_of)
     table = pa.table([columns[name] for name in EVIDENCE_SCHEMA.names], schema=EVIDENCE_SCHEMA)
     return Account(
         table=table,
-        answers=answers,
+        answers=taken["answer"],
         anomalies=sorted(
             collector.anomalies, key=lambda a: (a.file, a.name, a.line, a.kind, a.id or "")
         ),
@@ -103,39 +90,38 @@ def build(
     )
 
 
-def _rules(
-    of_rows: Sequence[Rule], row_of: np.ndarray, conflicts: np.ndarray, rest: Rest
-) -> list[Rule]:
-    """The rule of every expected id."""
-    ruled = [rest.rule if row < 0 else of_rows[row] for row in row_of.tolist()]
-    for place in conflicts.tolist():
-        ruled[place] = DUPLICATE
-    for line, (rule, _) in rest.lines.items():
-        ruled[line - 1] = rule
-    return ruled
+class _Coded:
+    """The rule of every expected id, as a code."""
+
+    def __init__(self, known: list[Rule], codes: np.ndarray) -> None:
+        self.known, self.codes = known, codes
+
+    def put(self, places: np.ndarray, rule: Rule) -> None:
+        """Give some ids another rule."""
+        if len(places):
+            self.known.append(rule)
+            self.codes[places] = len(self.known) - 1
 
 
-def _rule_columns(ruled: list[Rule], reasons: dict[int, str]) -> dict[str, pa.Array]:
-    codes: dict[Rule, int] = {}
-    code_of = pa.array([codes.setdefault(rule, len(codes)) for rule in ruled], pa.int32())
-    known = list(codes)
+def _rule_columns(coded: _Coded, reasons: dict[int, str]) -> dict[str, pa.Array]:
+    at = pa.array(coded.codes)
 
     def each(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        return pa.array(list(values), kind).take(code_of)
+        return pa.array(list(values), kind).take(at)
 
-    reason: pa.Array = each((rule.reason for rule in known), pa.string())
+    reason: pa.Array = each((rule.reason for rule in coded.known), pa.string())
     if reasons:
         listed = reason.to_pylist()
         for place, said in reasons.items():
             listed[place] = said
         reason = pa.array(listed, pa.string())
     return {
-        "cls": each((rule.cls for rule in known), pa.string()),
+        "cls": each((rule.cls for rule in coded.known), pa.string()),
         "reason": reason,
-        "rule": each((rule.id for rule in known), pa.string()),
-        "unqualified": each((rule.unqualified for rule in known), pa.bool_()),
-        "hold": each((rule.hold for rule in known), pa.string()),
-        "charged": each((rule.charged for rule in known), pa.bool_()),
+        "rule": each((rule.id for rule in coded.known), pa.string()),
+        "unqualified": each((rule.unqualified for rule in coded.known), pa.bool_()),
+        "hold": each((rule.hold for rule in coded.known), pa.string()),
+        "charged": each((rule.charged for rule in coded.known), pa.bool_()),
     }
 
 
@@ -153,3 +139,9 @@ def _name_lines(columns: dict[str, Any], rest: Rest, row_of: np.ndarray) -> None
 
 def _same(value: Any, kind: pa.DataType, size: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), size)
+
+
+def one(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

@@ -11,8 +11,8 @@ line that does not match says nothing: it takes the general way.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 
 Path = tuple[str | int, ...]
 
@@ -32,44 +32,39 @@ class Shape:
 
     Attributes:
         text: the free text.
-        fields: captured values in a fixed order; strings of at most 199 plain characters, or
+        stop: the stop reason that the pinned values say.
+        fields: evidence column (or ``id``) by path: strings of at most 199 plain characters, or
             counts of at most 18 digits.
         pinned: scalars whose bytes must be the template's own. Together with the keys they must
             determine how the row is read.
     """
 
     text: Path
-    fields: tuple[Path, ...]
+    stop: str
+    fields: Mapping[Path, str]
     pinned: frozenset[Path]
 
 
-class Words(dict[bytes, str]):
-    """Decoded ASCII words, each decoded once."""
-
-    def __missing__(self, word: bytes) -> str:
-        """Decode a new word."""
-        return self.setdefault(word, word.decode("ascii"))
-
-
-class Counts(dict[bytes, int]):
-    """Decimal counts, each read once."""
-
-    def __missing__(self, digits: bytes) -> int:
-        """Read a new count."""
-        return self.setdefault(digits, int(digits))
-
-
 class Lane:
-    """The patterns of one template."""
+    """The patterns of one template.
 
-    __slots__ = ("after", "before", "mark", "pick")
+    Attributes:
+        before: matches a line up to and with the text's opening quote.
+        after: matches from the text's closing quote to the line's end.
+        mark: literal bytes from the closing quote on: a text cannot hold its unescaped quote.
+        names: what the groups of ``before`` and then ``after`` capture, by evidence column; ``id``
+            is the wire id.
+        stop: the stop reason of every line that matches.
+    """
 
-    def __init__(self, before: bytes, after: bytes, mark: bytes, order: tuple[int, ...]) -> None:
+    __slots__ = ("after", "before", "mark", "names", "stop")
+
+    def __init__(
+        self, before: bytes, after: bytes, mark: bytes, names: tuple[str, ...], stop: str
+    ) -> None:
         self.before = re.compile(before).match
         self.after = re.compile(after).match
-        self.mark = mark
-        """Literal bytes that follow the text; a text cannot hold its unescaped quote."""
-        self.pick = itemgetter(*order)
+        self.mark, self.names, self.stop = mark, names, stop
 
 
 def learn(line: bytes, shape: Shape) -> Lane | None:
@@ -85,7 +80,7 @@ def learn(line: bytes, shape: Shape) -> Lane | None:
     before: list[bytes] = []
     after: list[bytes] = []
     mark, marking = b'"', True
-    captured: list[Path] = []
+    captured: list[str] = []
     pinned: set[Path] = set()
     piece = before
     for path, kind, source in tokens:
@@ -103,12 +98,11 @@ def learn(line: bytes, shape: Shape) -> Lane | None:
         if path is not None and path in shape.pinned:
             pinned.add(path)
         elif path is not None and path in shape.fields:
-            captured.append(path)
+            captured.append(shape.fields[path])
         piece.append(_pattern(path, kind, source, shape))
     if len(captured) != len(shape.fields) or len(pinned) != len(shape.pinned) or piece is before:
         return None
-    order = tuple(captured.index(path) for path in shape.fields)
-    return Lane(b"".join(before), b"".join(after), mark, order)
+    return Lane(b"".join(before), b"".join(after), mark, tuple(captured), shape.stop)
 
 
 def _pattern(path: Path | None, kind: str, source: bytes, shape: Shape) -> bytes:

@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 from llm_batch_assets.types import BatchFault, BatchView
 from llm_batch_assets.wire.classes import Rule
-from llm_batch_assets.wire.lane import Counts, Shape, Words
-from llm_batch_assets.wire.shapes import Asked, Reader, Row, RowId
-
-
-class Quick(Protocol):
-    """A provider's part of the fast lane (see ``wire.lane``)."""
-
-    def shape_of(self, line: Mapping[str, Any], asked: Asked) -> Shape | None:
-        """The shape for which a proven line may be the template, or None."""
-
-    def row(
-        self, shape: Shape, text: str, cells: tuple[bytes, ...], words: Words, counts: Counts
-    ) -> Row:
-        """The row of a captured line, equal to the one that ``read`` gives (a plain tuple)."""
+from llm_batch_assets.wire.lane import Shape
+from llm_batch_assets.wire.shapes import Asked, Reader, RowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +27,8 @@ class Wire:
         unpromised: our statuses under which a named result may well not exist (a prefix).
         inline_rows: (bytes of an array of job objects, place of one) -> the result lines that the
             object itself carries, or None.
-        quick: the fast lane for the provider's commonest rows, or None.
+        shape_of: (proven line, what was asked) -> the shape for which it may be the fast lane's
+            template; None without a fast lane.
         expires_unstarted: an ``expired`` batch without a row never began: all its ids expired.
     """
 
@@ -51,10 +40,10 @@ class Wire:
     expires_unstarted: bool = False
     unpromised: frozenset[str] = frozenset()
     inline_rows: Callable[[bytes, int], bytes | None] | None = None
-    quick: Quick | None = None
+    shape_of: Callable[[Mapping[str, Any], Asked], Shape | None] | None = None
 
 
-QUICK = {"openai": "llm_batch_assets.wire.openai.quick"}
+_LANES = {"openai": "llm_batch_assets.wire.openai.quick"}
 
 
 def wire_of(provider: str) -> Wire:
@@ -70,5 +59,5 @@ def wire_of(provider: str) -> Wire:
         expires_unstarted=getattr(status, "EXPIRES_UNSTARTED", False),
         unpromised=getattr(status, "UNPROMISED", frozenset()),
         inline_rows=getattr(status, "inline_rows", None),
-        quick=cast(Quick, import_module(QUICK[provider])) if provider in QUICK else None,
+        shape_of=import_module(_LANES[provider]).shape_of if provider in _LANES else None,
     )

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_batch_assets.wire.classes import ACCEPTED
-from llm_batch_assets.wire.lane import Counts, Path, Shape, Words
-from llm_batch_assets.wire.shapes import Asked, Row
+from llm_batch_assets.wire.lane import Path, Shape
+from llm_batch_assets.wire.shapes import Asked
 
 _BODY: Path = ("response", "body")
+_USAGE: Path = (*_BODY, "usage")
+_COMMON: Mapping[Path, str] = {
+    ("custom_id",): "id",
+    (*_BODY, "model"): "served_model",
+    ("response", "request_id"): "provider_request_id",
+}
 _RESPONSE = Shape(
     text=(*_BODY, "output", 0, "content", 0, "text"),
-    fields=(
-        ("custom_id",),
-        (*_BODY, "model"),
-        ("response", "request_id"),
-        (*_BODY, "usage", "input_tokens"),
-        (*_BODY, "usage", "input_tokens_details", "cached_tokens"),
-        (*_BODY, "usage", "output_tokens"),
-        (*_BODY, "usage", "output_tokens_details", "reasoning_tokens"),
-    ),
+    stop="completed",
+    fields={
+        **_COMMON,
+        (*_USAGE, "input_tokens"): "input_tokens",
+        (*_USAGE, "input_tokens_details", "cached_tokens"): "cached_input_tokens",
+        (*_USAGE, "output_tokens"): "output_tokens",
+        (*_USAGE, "output_tokens_details", "reasoning_tokens"): "reasoning_tokens",
+    },
     pinned=frozenset(
         {
             ("error",),
@@ -35,15 +39,14 @@ _RESPONSE = Shape(
 )
 _CHAT = Shape(
     text=(*_BODY, "choices", 0, "message", "content"),
-    fields=(
-        ("custom_id",),
-        (*_BODY, "model"),
-        ("response", "request_id"),
-        (*_BODY, "usage", "prompt_tokens"),
-        (*_BODY, "usage", "prompt_tokens_details", "cached_tokens"),
-        (*_BODY, "usage", "completion_tokens"),
-        (*_BODY, "usage", "completion_tokens_details", "reasoning_tokens"),
-    ),
+    stop="stop",
+    fields={
+        **_COMMON,
+        (*_USAGE, "prompt_tokens"): "input_tokens",
+        (*_USAGE, "prompt_tokens_details", "cached_tokens"): "cached_input_tokens",
+        (*_USAGE, "completion_tokens"): "output_tokens",
+        (*_USAGE, "completion_tokens_details", "reasoning_tokens"): "reasoning_tokens",
+    },
     pinned=frozenset(
         {
             ("error",),
@@ -53,7 +56,6 @@ _CHAT = Shape(
         }
     ),
 )
-_STOPS = {_RESPONSE.text: "completed", _CHAT.text: "stop"}
 _OTHER_BODIES = ("output", "choices", "data", "results")
 
 
@@ -61,7 +63,7 @@ def shape_of(line: Mapping[str, Any], asked: Asked) -> Shape | None:
     """The shape of a row that the fast lane may take as its template, or None.
 
     True only for a row whose reading depends on nothing but the keys, what the shape pins and what
-    it captures; ``row`` then gives what ``read`` gives (a test compares them).
+    it captures (a test compares the two ways).
     """
     if asked.answer in ("tool", "embedding"):
         return None
@@ -101,20 +103,3 @@ def shape_of(line: Mapping[str, Any], asked: Asked) -> Shape | None:
     except (KeyError, TypeError, ValueError):
         pass
     return None
-
-
-def row(shape: Shape, text: str, cells: tuple[bytes, ...], words: Words, counts: Counts) -> Row:
-    """The row of a captured line; ``words`` and ``counts`` keep what files repeat."""
-    _, model, request_id, into, cached, out, reasoning = cells
-    return (  # type: ignore[return-value]
-        ACCEPTED,
-        text,
-        200,
-        None,
-        None,
-        _STOPS[shape.text],
-        words[model],
-        request_id.decode("ascii"),
-        (counts[into], counts[cached], None, counts[out], counts[reasoning]),
-        False,
-    )
