@@ -13,7 +13,6 @@ from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.settings import Settings
 from llm_batch_assets.types import NO_EFFECTS, Effects
 
-
 Progress = Callable[[str, str], None]
 """Told a kind of work and a shard or dataset; the default says nothing."""
 

@@ -40,23 +40,34 @@ def submit(row: SubmissionRow, deps: Deps, *, endpoint: str, model: str) -> Subm
         NotReady: another worker is at it.
         ProviderError: the upload failed; nothing was created and the submission stays due.
     """
-    provider = deps.provider(row.provider)
-    limit = deps.settings.post_limit(row.bytes)
-    ttl = 2 * limit + LEASE_MARGIN
-    with held(deps.ledger, row.target, deps.worker.holder, ttl) as lease:
+    with held(deps.ledger, row.target, deps.worker.holder, lease_ttl(row.bytes, deps)) as lease:
         with deps.ledger.read() as connection:
             row = rows.load(connection, row.submission_key)
-        if row.state == "VALIDATED" and provider.has_upload:
-            row = _upload(row, deps, provider, lease, limit)
-        row = claims.claim(
-            deps.ledger,
-            row.submission_key,
-            lease=lease,
-            worker=deps.worker,
-            account=provider.account(),
-            post_seconds=limit,
-        )
-        return _create(row, deps, provider, lease, limit, endpoint, model)
+        return submit_leased(row, deps, lease, endpoint=endpoint, model=model)
+
+
+def lease_ttl(size: int, deps: Deps) -> float:
+    """How long a create's lease lasts: it outlives upload and create by a margin."""
+    return 2 * deps.settings.post_limit(size) + LEASE_MARGIN
+
+
+def submit_leased(
+    row: SubmissionRow, deps: Deps, lease: Lease, *, endpoint: str, model: str
+) -> SubmissionRow:
+    """``submit`` for a worker that holds the lease already."""
+    provider = deps.provider(row.provider)
+    limit = deps.settings.post_limit(row.bytes)
+    if row.state == "VALIDATED" and provider.has_upload:
+        row = _upload(row, deps, provider, lease, limit)
+    row = claims.claim(
+        deps.ledger,
+        row.submission_key,
+        lease=lease,
+        worker=deps.worker,
+        account=provider.account(),
+        post_seconds=limit,
+    )
+    return _create(row, deps, provider, lease, limit, endpoint, model)
 
 
 def _upload(

@@ -14,7 +14,7 @@ import click
 from llm_batch_assets import controller
 from llm_batch_assets.cli.meter import read_paid_twice
 from llm_batch_assets.deps import Deps
-from llm_batch_assets.engine import execute, freeze, open_deps
+from llm_batch_assets.engine import execute, freeze, open_deps, submit_next
 from llm_batch_assets.engine.opening import process_holder
 from llm_batch_assets.errors import (
     DownloadError,
@@ -181,6 +181,10 @@ def drive(
 def _do(work: controller.Work, deps: Deps) -> bool:
     """Execute one piece of work; False when it has to wait."""
     try:
+        if work.kind == "submit":
+            # Whichever is free: other processes may be at this dataset too.
+            outcome = submit_next(deps, workload=work.workload, dataset=work.dataset)
+            return outcome is not None and outcome.changed
         return execute(work, deps).changed
     except PASSING as error:
         deps.progress(work.kind, f"{work.shard_key or work.dataset}: {error}")

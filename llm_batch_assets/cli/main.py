@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reconcile": ("reconcile", "Result files in, the eight sets out: no ledger, no network."),
     "preflight": ("preflight", "Judge a request file before it is uploaded."),
     "verify": ("verify", "Recompute a closure from stored bytes alone."),
+    "capabilities": ("capabilities", "What each provider's batch API offers."),
     "simulate": ("simulate", "A local server that speaks the batch APIs, with faults and a meter."),
     "demo": ("demo", "Simulator, Dagster and the example workload, to closure."),
     "collect": ("collect", "Fetch the results of everything that has ended."),
@@ -21,6 +22,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("publish", "Publish a closed dataset, if need be by a person's word."),
     "status": ("status", "What is open, what it waits for, and what releases it."),
     "show": ("show", "Why a dataset, shard or record is where it is."),
+    "hold": ("hold", "Keep a dataset or a shard from being sent."),
+    "release": ("release", "Let what is on hold go again."),
+    "abandon": ("abandon", "Give a submission up; its records go to human review."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 

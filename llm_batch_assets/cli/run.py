@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def command(
         poll_interval=poll_interval,
         settle_interval=settle_interval,
         until=until,
-        quiet=not click.get_text_stream("stderr").isatty(),
+        quiet=not sys.stderr.isatty(),
     )
     _print(result, output)
     return result.exit_code

@@ -11,8 +11,8 @@ from llm_batch_assets.engine.cleaning import clean
 from llm_batch_assets.engine.collecting import collect
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.publishing import publish
+from llm_batch_assets.ledger import claims, leases, views
 from llm_batch_assets.ledger import submissions as rows
-from llm_batch_assets.ledger import views
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.manifest import load_manifest
 
@@ -54,6 +54,35 @@ def submit(row: SubmissionRow, deps: Deps) -> Outcome:
     """Send one submission as its frozen manifest says."""
     manifest = load_manifest(deps.store, row.manifest_digest)
     after = submission.submit(row, deps, endpoint=manifest.endpoint, model=manifest.model)
+    return submission_outcome("submit", row, after)
+
+
+def submit_next(
+    deps: Deps, *, workload: str | None = None, dataset: str | None = None
+) -> Outcome | None:
+    """Send the next submission that is due and that no other worker is at; None if there is none.
+
+    Raises:
+        GateClosed, ProviderError: as ``submit``; the submission is free again.
+    """
+    taken = claims.take(
+        deps.ledger,
+        deps.worker,
+        ttl=deps.settings.lease_ttl,
+        workload=workload,
+        dataset=dataset,
+    )
+    if taken is None:
+        return None
+    row, lease = taken
+    try:
+        manifest = load_manifest(deps.store, row.manifest_digest)
+        lease = leases.renew(deps.ledger, lease, submission.lease_ttl(row.bytes, deps))
+        after = submission.submit_leased(
+            row, deps, lease, endpoint=manifest.endpoint, model=manifest.model
+        )
+    finally:
+        leases.release(deps.ledger, lease)
     return submission_outcome("submit", row, after)
 
 

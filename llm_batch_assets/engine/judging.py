@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 
 import pyarrow as pa
@@ -19,7 +19,13 @@ from llm_batch_assets.reconcile.evidence import (
     ShardEvidence,
     write_shard_evidence,
 )
-from llm_batch_assets.reconcile.frozen import expected_of, load_gate, rules_of, shard_context
+from llm_batch_assets.reconcile.frozen import (
+    ended_views,
+    expected_of,
+    load_gate,
+    rules_of,
+    shard_context,
+)
 from llm_batch_assets.reconcile.model import RawFile, Rules
 from llm_batch_assets.reconcile.unanswered import unanswered
 from llm_batch_assets.types import BatchView, Receipt
@@ -39,10 +45,7 @@ def judge(row: SubmissionRow, fetched: Fetched, store: ArtifactStore) -> Account
     manifest = load_manifest(store, row.manifest_digest)
     records = read_records(store, manifest.records_digest)
     expected = expected_of(manifest, records, row.ordinal, row.epoch)
-    views = fetched.views
-    if not fetched.receipts:
-        # Asked often enough: a batch that names no file now has none to give.
-        views = tuple(replace(view, results_ready=True) for view in views)
+    views = ended_views(fetched.views, fetched.receipts)
     with mmap_files(store, fetched.receipts) as files:
         return account(expected, _rules(manifest), files, views)
 

@@ -11,11 +11,71 @@ from llm_batch_assets.errors import GateClosed, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.facts import facts_of
-from llm_batch_assets.ledger.leases import Lease
-from llm_batch_assets.ledger.rows import SubmissionRow
+from llm_batch_assets.ledger.leases import Lease, take_free
+from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import SENDABLE
-from llm_batch_assets.ledger.submissions import load, move, newest_epoch
+from llm_batch_assets.ledger.submissions import joined, load, move, newest_epoch
 from llm_batch_assets.ledger.worker import Worker
+
+
+def take(
+    ledger: Ledger,
+    worker: Worker,
+    *,
+    ttl: float,
+    workload: str | None = None,
+    dataset: str | None = None,
+) -> tuple[SubmissionRow, Lease] | None:
+    """Lease the next submission that is due and that nobody works on, without waiting for others.
+
+    Many workers over one ledger each get another one. The gates are judged by ``claim``; what
+    they plainly keep back is not taken.
+
+    Returns:
+        The row and its lease, or None when nothing is left.
+    """
+    expires_after = int(ttl * 1_000_000)
+    while True:
+        with ledger.write("take") as connection:
+            now = ledger.now(connection)
+            query = _free(now, workload, dataset)
+            if not ledger.is_sqlite:
+                query = query.with_for_update(of=schema.submissions, skip_locked=True)
+            found = connection.execute(query).one_or_none()
+            if found is None:
+                return None
+            row = as_row(SubmissionRow, found)
+            lease = take_free(connection, row.target, worker.holder, now, now + expires_after)
+        # A lease that was committed after this statement's view began is found by the insert.
+        if lease is not None:
+            return row, lease
+
+
+def _free(now: int, workload: str | None, dataset: str | None) -> sa.Select[Any]:
+    s, r, held = schema.submissions, schema.revisions, schema.leases
+    taken = sa.exists().where(
+        held.c.target == sa.literal("submission:") + s.c.submission_key,
+        held.c.expires_at > now,
+    )
+    query = (
+        joined()
+        .where(
+            s.c.state.in_(sorted(SENDABLE)),
+            s.c.due_at <= now,
+            s.c.hold.is_(None),
+            r.c.hold.is_(None),
+            r.c.cancel_requested_at.is_(None),
+            r.c.superseded_at.is_(None),
+            ~taken,
+        )
+        .order_by(s.c.id)
+        .limit(1)
+    )
+    if workload is not None:
+        query = query.where(r.c.workload == workload)
+    if dataset is not None:
+        query = query.where(r.c.dataset == dataset)
+    return query
 
 
 def claim(

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from llm_batch_assets.errors import LeaseLost, NotReady
-from llm_batch_assets.ledger.database import Ledger, insert_first
+from llm_batch_assets.ledger.database import Ledger, insert_first, insert_for
 from llm_batch_assets.ledger.schema import leases
 
 
@@ -62,6 +62,22 @@ def acquire(ledger: Ledger, target: str, holder: str, ttl: float) -> Lease | Non
             .values(token=token, holder=holder, expires_at=expires)
         )
     return Lease(target, token, holder, expires)
+
+
+def take_free(
+    connection: Connection, target: str, holder: str, now: int, expires: int
+) -> Lease | None:
+    """Take a lease in the caller's transaction; None when somebody took it a moment ago."""
+    upsert = insert_for(connection, leases).values(
+        target=target, token=1, holder=holder, expires_at=expires
+    )
+    taken = upsert.on_conflict_do_update(
+        index_elements=[leases.c.target],
+        set_={"token": leases.c.token + 1, "holder": holder, "expires_at": expires},
+        where=leases.c.expires_at <= now,
+    ).returning(leases.c.token)
+    token = connection.execute(taken).scalar_one_or_none()
+    return None if token is None else Lease(target, int(token), holder, expires)
 
 
 def renew(ledger: Ledger, lease: Lease, ttl: float) -> Lease:
