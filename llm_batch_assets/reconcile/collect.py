@@ -90,6 +90,8 @@ class Collector:
         find, loads, size = block.find, orjson.loads, len(block)
         pop, join = self._waiting.pop, self.columns.quick.append
         judge, fits, keep = self._judge.judge, self._judge.fits, self.rules.gate is not None
+        quickly, valid = self._judge.quickly, self._judge.valid
+        longest = self._judge.quick_length
         first = number
         while True:
             head = before(block, at)
@@ -114,13 +116,17 @@ class Collector:
             if place < 0:
                 self._again(wire_id, block[at:end], number, offset + at)
             else:
-                rule, value = judge(wire_id, text, False)
+                value = quickly(text) if quickly and len(text) <= longest else None
+                if value is not None and valid(value):
+                    rule = ACCEPTED
+                else:
+                    rule, value = judge(wire_id, text, False)
                 if rule is ACCEPTED:
                     if not fits[cells[model_at]]:
                         rule = QUALITY["served_model"]
                     elif keep:
                         self._values.append((place, text, value))
-                join((place, rule, number, offset + at, end - at, text, *cells))
+                join((place, rule, number, offset + at, end - at, text) + cells)  # noqa: RUF005
             number += 1
             at = end + 1
             if at >= size:

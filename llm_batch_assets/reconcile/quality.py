@@ -17,7 +17,7 @@ from llm_batch_assets.reconcile.model import Answer, Rules
 from llm_batch_assets.reconcile.served import same_model
 from llm_batch_assets.wire.classes import ACCEPTED, Rule, answered_badly
 from llm_batch_assets.wire.embedding import vector_fault
-from llm_batch_assets.wire.strict import Fault, answer, writable
+from llm_batch_assets.wire.strict import Fault, answer, quick_answer, writable
 
 QUALITY = {
     reason: answered_badly(reason)
@@ -77,6 +77,8 @@ class Judge:
 
     Attributes:
         fits: served model -> whether it may answer for the asked one.
+        quickly: gives the value of most acceptable JSON answers, None for all others; ``valid``
+            then says whether the schema accepts it. ``judge`` agrees, up to ``quick_length``.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -86,6 +88,10 @@ class Judge:
             rules.answer == "auto" and rules.schema is not None
         )
         self._limit = rules.max_answer_bytes
+        # The fast lane judges JSON itself, up to a length that no encoding makes too long.
+        self.quick_length = self._limit // 4
+        self.valid = self._valid or (lambda value: True)
+        self.quickly = quick_answer if self._json else None
         self.fits = _Fits(rules.model)
 
     def judge(self, wire_id: str, text: str, embedding: bool) -> tuple[Rule, Any]:

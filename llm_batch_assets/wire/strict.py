@@ -176,17 +176,24 @@ def answer(text: str) -> Any:
     Raises:
         Fault: as ``answer_slowly``.
     """
+    value = quick_answer(text)
+    return answer_slowly(text) if value is None else value
+
+
+def quick_answer(text: str) -> Any:
+    """The value of an answer that is proven strict at once; None when nothing is proven."""
     try:
         value = _DECODE(text)
-        if type(value) is dict and len(value) == text.count(":"):
+        colons = text.count(":")
+        if type(value) is dict and len(value) == colons:
             # As many keys as colons: no key was dropped, and only lists can nest.
-            if text.count("[") < ANSWER_DEPTH - 2:
+            if "[" not in text:
                 return value
-        elif _DUMP(value).count(b":") == text.count(":") and "\\u003" not in text:
+        elif _DUMP(value).count(b":") == colons and "\\u003" not in text:
             return value
     except (ValueError, TypeError, RecursionError):
         pass
-    return answer_slowly(text)
+    return None
 
 
 def raw_at(line_bytes: bytes, *path: str | int) -> bytes | None:
