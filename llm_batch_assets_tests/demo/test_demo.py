@@ -160,7 +160,10 @@ def _left_over(tmp_path: Path) -> list[str]:
 @pytest.mark.timeout(400)
 def test_the_demo_as_a_user_runs_it_with_an_extra_batch(tmp_path: Path) -> None:
     """From source to published by sensors alone; the extra batch is paid twice and shows."""
-    with _demo(tmp_path, "--records", "60", "--seed", "5", "--timeout", "300") as (process, said):
+    with _demo(tmp_path, "--records", "60", "--faults", "none", "--timeout", "300") as (
+        process,
+        said,
+    ):
         origin = _wait_for(process, said, r"simulator: (http://\S+)", 120)
         _wait_for(process, said, r"(SUBMITTED|RESULTS_AVAILABLE)", 120)
         request = urllib.request.Request(

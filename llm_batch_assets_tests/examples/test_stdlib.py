@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from llm_batch_assets.errors import DatasetError
+from llm_batch_assets.examples import stdlib
 from llm_batch_assets.examples.stdlib import SCHEMA, Reading, dataset_key, read_docstrings
 
 
@@ -96,3 +97,14 @@ def test_another_python_is_refused_by_name(tmp_path: Path) -> None:
         next(read_docstrings("cpython-2.7.18"))
     with pytest.raises(DatasetError, match="no standard library"):
         next(read_docstrings(dataset_key(), root=tmp_path / "absent"))
+
+
+def test_the_example_workload_fits_its_source() -> None:
+    from llm_batch_assets.workload import Workload
+
+    path = Path(str(stdlib.__file__)).parent / "docstring_summaries.yaml"
+    workload = Workload.from_yaml(path)
+    assert set(workload.key_columns) | {workload.source_version} <= set(SCHEMA.names)
+    assert not workload.allow_floating_model
+    assert workload.output.json_schema is not None
+    assert set(workload.output.json_schema["properties"]) == {"summary", "topic"}
