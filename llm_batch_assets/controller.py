@@ -75,7 +75,7 @@ def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
         closed_gate = gate(view.row, snapshot)
         if closed_gate is not None:
             result.append(closed_gate)
-        for shard in view.in_flight:
+        for shard in view.awaited:
             if closed_gate is not None and shard.hold is None and shard.state in SENDABLE:
                 continue  # the gate speaks for all of them
             if shard.shard_key not in doing:
@@ -305,7 +305,7 @@ def _why(
     revision: RevisionRow, shard: SubmissionRow, snapshot: Snapshot, settings: Settings
 ) -> Waiting:
     name = shard.shard_key
-    if shard.hold is not None:
+    if shard.hold is not None and shard.state not in POLLED:
         return Waiting(revision.dataset, name, f"hold: {shard.hold}", release=shard.hold_release)
     if shard.state in POLLED:
         progress = "?" if shard.total is None else f"{shard.done or 0}/{shard.total}"

@@ -13,7 +13,7 @@ from llm_batch_assets.ledger.cleaning import deletable
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.freezing import find_revision, jobs_of
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow, as_row
-from llm_batch_assets.ledger.states import COLLECTABLE, ENDED, LIVE
+from llm_batch_assets.ledger.states import COLLECTABLE, ENDED, LIVE, POLLED
 from llm_batch_assets.ledger.submissions import joined
 
 
@@ -34,6 +34,16 @@ class RevisionView:
     def in_flight(self) -> tuple[SubmissionRow, ...]:
         """Shards whose records are not in evidence yet."""
         return tuple(s for s in self.shards if s.state not in ENDED and s.abandoned_at is None)
+
+    @property
+    def awaited(self) -> tuple[SubmissionRow, ...]:
+        """What is in flight, and batches that are paid for though a person gave them up."""
+        paid = POLLED | COLLECTABLE
+        return tuple(
+            s
+            for s in self.shards
+            if s.state not in ENDED and (s.abandoned_at is None or s.state in paid)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llm_batch_assets.cli import main
-from llm_batch_assets_tests.engine.bench import Bench, environment, start_simulator
+from llm_batch_assets_tests.engine.bench import CALM, Bench, environment, start_simulator
 
 Make = Callable[..., Bench]
 
@@ -30,16 +30,16 @@ class Said:
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """A bench whose deployment the commands work on."""
-    with start_simulator(scale=1.0) as sim:
+    with start_simulator(scale=1.0, batch_seconds=28_800.0) as sim:
         for name, value in environment(sim, tmp_path / "home").items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("LLM_BATCH_SETTLE_INTERVAL", "300ms")
-        monkeypatch.setenv("LLM_BATCH_POST_DEADLINE", "600ms")
+        monkeypatch.setenv("LLM_BATCH_POST_DEADLINE", "15s")
         monkeypatch.setenv("LLM_BATCH_POLL_INTERVAL", "50ms")
         monkeypatch.setenv("LLM_BATCH_SUBMITTER", "ada")
 
         def bench(**options: Any) -> Bench:
-            return Bench(sim, tmp_path / "home", **options)
+            return Bench(sim, tmp_path / "home", **{"settings": CALM} | options)
 
         yield bench
 

@@ -11,7 +11,7 @@ import pytest
 from llm_batch_assets import download, submission
 from llm_batch_assets.engine import collecting
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.engine.bench import Bench, start_simulator
+from llm_batch_assets_tests.engine.bench import CALM, Bench, start_simulator
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,9 @@ def bench(sim: Simulator, tmp_path: Path) -> Callable[..., Bench]:
 @pytest.fixture
 def make_slow(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     """Benches on one simulator whose time stands: only ``advance`` lets a batch's hours pass."""
-    with start_simulator(scale=1.0) as simulator:
+    with start_simulator(scale=1.0, batch_seconds=28_800.0) as simulator:
 
         def make(**options: Any) -> Bench:
-            return Bench(simulator, tmp_path / "home", **options)
+            return Bench(simulator, tmp_path / "home", **{"settings": CALM} | options)
 
         yield make

@@ -12,7 +12,7 @@ from llm_batch_assets.engine.cancelling import cancel
 from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger.people import decisions_of
 from llm_batch_assets.ledger.published import published_candidate
-from llm_batch_assets_tests.engine.bench import DATASET, Bench, make_workload
+from llm_batch_assets_tests.engine.bench import CALM, DATASET, QUICK, Bench, make_workload
 
 Make = Callable[..., Bench]
 
@@ -88,7 +88,7 @@ def test_a_lost_reply_to_a_cancel_is_asked_again(
 
 
 def test_an_uncertain_submission_is_found_and_its_batch_cancelled(make_slow: Make) -> None:
-    bench = make_slow(records=8)
+    bench = make_slow(records=8, settings=QUICK)
     bench.freeze()
     bench.sim.faults({"route": "create", "fault": "drop_after"})
     (work,) = plan(bench.deps)
@@ -104,7 +104,7 @@ def test_an_uncertain_submission_is_found_and_its_batch_cancelled(make_slow: Mak
 
 
 def test_a_cancel_that_loses_the_race_keeps_every_answer(bench: Make) -> None:
-    one = bench(records=8)
+    one = bench(settings=CALM, records=8)
     one.freeze()
     one.drive(until="submitted")
     one.sim.advance(86_400)
@@ -116,7 +116,7 @@ def test_a_cancel_that_loses_the_race_keeps_every_answer(bench: Make) -> None:
 
 
 def test_cancelling_twice_and_after_publication(bench: Make) -> None:
-    one = bench(records=8)
+    one = bench(settings=CALM, records=8)
     one.freeze()
     with pytest.raises(InputError, match="reason"):
         cancel(one.deps, dataset=DATASET, reason="  ")
@@ -128,7 +128,7 @@ def test_cancelling_twice_and_after_publication(bench: Make) -> None:
 
 
 def test_a_published_dataset_is_not_cancelled(bench: Make) -> None:
-    one = bench(records=8)
+    one = bench(settings=CALM, records=8)
     one.freeze()
     one.drive()
     with pytest.raises(GateClosed, match="supersede"):
@@ -136,7 +136,7 @@ def test_a_published_dataset_is_not_cancelled(bench: Make) -> None:
 
 
 def test_a_word_opens_the_minimum_for_one_closure(bench: Make) -> None:
-    one = bench(records=8, workload=make_workload(retry={"max_attempts": 1}))
+    one = bench(settings=CALM, records=8, workload=make_workload(retry={"max_attempts": 1}))
     one.sim.faults({"kind": "error_400", "count": 4})
     one.freeze()
     one.drive()

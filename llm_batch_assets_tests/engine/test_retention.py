@@ -18,7 +18,7 @@ from llm_batch_assets.ledger import Ledger
 from llm_batch_assets.ledger.database import utc_from_micros, utc_now
 from llm_batch_assets.retention import RESULT_LIFE, result_deadline
 from llm_batch_assets.settings import open_home
-from llm_batch_assets_tests.engine.bench import DATASET, Bench, environment, make_workload
+from llm_batch_assets_tests.engine.bench import DATASET, QUICK, Bench, environment, make_workload
 
 Make = Callable[..., Bench]
 S = 1_000_000
@@ -158,7 +158,7 @@ def test_nothing_is_removed_while_the_account_is_uncertain(make_slow: Make) -> N
     bench = make_slow(records=8, workload=workload)
     bench.freeze()
     bench.drive(until="submitted")
-    other = make_slow(records=8, dataset="other")
+    other = make_slow(records=8, dataset="other", settings=QUICK)
     other.freeze()
     other.sim.faults({"route": "create", "fault": "drop_after"})
     (create,) = [w for w in plan(other.deps) if w.kind == "submit"]

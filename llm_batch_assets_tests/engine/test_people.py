@@ -1,0 +1,190 @@
+"""Hold, release, abandon, adopt: what each does to sending, to records and to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from llm_batch_assets.engine import execute, people, plan
+from llm_batch_assets.engine.execute import submit
+from llm_batch_assets.errors import GateClosed, InputError
+from llm_batch_assets.ledger.people import decisions_of
+from llm_batch_assets_tests.engine.bench import CALM, DATASET, Bench, make_workload
+
+Make = Callable[..., Bench]
+DAY = 86_400.0
+
+
+def _kinds(bench: Bench) -> list[str]:
+    return [work.kind for work in plan(bench.deps)]
+
+
+def _settled(bench: Bench) -> bool:
+    """What is left waits for a person, or for a deadline that is days away."""
+    return bench.view.row.settled_at is not None and not plan(bench.deps)
+
+
+def _decided(bench: Bench, target: str) -> list[tuple[str, str]]:
+    return [(d["decision"], d["reason"]) for d in decisions_of(bench.deps.ledger, [target])]
+
+
+def test_a_held_dataset_sends_nothing_until_it_is_released(bench: Make) -> None:
+    one = bench(settings=CALM, records=16)
+    one.freeze()
+    people.hold(one.deps, DATASET, "prices change at noon")
+    assert _kinds(one) == []
+    with pytest.raises(GateClosed, match="prices change"):
+        submit(one.view.shards[0], one.deps)
+    waits = one.drive()
+    assert "release d1" in waits[0]["release"]
+    people.release(one.deps, DATASET, "they did")
+    one.drive()
+    assert one.view.row.published_at is not None
+    assert _decided(one, one.view.row.target) == [
+        ("hold", "prices change at noon"),
+        ("release", "they did"),
+    ]
+
+
+def test_a_held_shard_leaves_the_others_alone(bench: Make) -> None:
+    one = bench(settings=CALM, records=16)
+    one.freeze()
+    first, second = one.view.shards
+    people.hold(one.deps, first.shard_key, "look at it first")
+    assert [work.shard_key for work in plan(one.deps)] == [second.shard_key]
+    people.release(one.deps, first.submission_key, "looked")
+    one.drive()
+    assert one.view.row.accepted == 16
+
+
+def test_a_decision_needs_a_reason_and_a_target(bench: Make) -> None:
+    one = bench(settings=CALM, records=8)
+    one.freeze()
+    with pytest.raises(InputError, match="reason"):
+        people.hold(one.deps, DATASET, " ")
+    assert one.view.row.hold is None
+    with pytest.raises(InputError, match="no dataset"):
+        people.release(one.deps, "d1/r9/a1/p00000", "x")
+
+
+def test_an_account_that_was_mended_is_released_by_a_person(bench: Make) -> None:
+    one = bench(settings=CALM, records=8, key="invalid-key")
+    one.freeze()
+    assert one.drive()[0]["why"].startswith("hold: account")
+    people.release(one.deps, DATASET, "a new key is in place")
+    one.drive(one.worker("mended"))
+    assert one.view.row.accepted == 8
+
+
+def test_records_held_for_a_quota_go_again_when_released(bench: Make) -> None:
+    one = bench(settings=CALM, records=16, workload=make_workload(retry={"hold_deadline": "72h"}))
+    one.freeze()
+    one.sim.faults({"kind": "error_quota", "ids": one.wire_ids([2, 9]), "executions": 1})
+    one.drive(stop=lambda: _settled(one))
+    assert one.view.row.closed_at is None
+    assert one.states()["open"] == {2, 9}
+    people.release(one.deps, DATASET, "the invoice is paid")
+    one.drive()
+    row = one.view.row
+    assert (row.accepted, len(one.view.jobs)) == (16, 2)
+    assert one.view.jobs[1].records == 2
+    assert one.sim.meter()["paid_twice"] == 0
+
+
+def test_what_is_abandoned_goes_to_people_and_is_never_sent_again(bench: Make) -> None:
+    one = bench(settings=CALM, records=16)
+    one.freeze()
+    one.sim.faults({"route": "create", "fault": "drop_before"})
+    execute(next(w for w in plan(one.deps) if w.kind == "submit"), one.deps)
+    (lost,) = [s for s in one.view.shards if s.state == "UNCERTAIN"]
+    people.abandon(one.deps, lost.shard_key, "not worth the wait")
+    one.drive()
+    row = one.view.row
+    assert row.closed_at is not None
+    assert (row.accepted, row.human_review) == (8, 8)
+    assert set(one.reasons().values()) == {"abandoned"}
+    assert len(one.calls("create")) == 2
+    assert _kinds(one) == []
+    with pytest.raises(GateClosed, match="abandoned"):
+        people.release(one.deps, lost.shard_key, "regret")
+    with pytest.raises(GateClosed, match="closed"):
+        people.abandon(one.deps, lost.shard_key, "again")
+
+
+def test_an_unsent_shard_can_be_abandoned(bench: Make) -> None:
+    one = bench(settings=CALM, records=16)
+    one.freeze()
+    people.abandon(one.deps, one.view.shards[1].shard_key, "wrong rows in it")
+    one.drive()
+    assert len(one.calls("create")) == 1
+    assert (one.view.row.accepted, one.view.row.human_review) == (8, 8)
+
+
+def test_a_running_batch_that_is_abandoned_is_cancelled_and_collected(make_slow: Make) -> None:
+    one = make_slow(records=8)
+    one.freeze()
+    one.drive(until="submitted")
+    one.sim.advance(DAY / 24)
+    people.abandon(one.deps, one.view.shards[0].shard_key, "stuck")
+    one.drive(stop=lambda: one.view.shards[0].cancel_sent_at is not None)
+    one.sim.advance(3600)
+    one.drive()
+    assert one.view.row.closed_at is not None
+    assert one.own_batches()[0]["phase"] == "cancelled"
+    assert one.view.shards[0].state == "ACCOUNTED"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_lost_results_wait_for_a_person_who_decides(bench: Make, again: bool) -> None:
+    one = bench(settings=CALM, records=8, workload=make_workload(retry={"hold_deadline": "72h"}))
+    one.sim.faults({"kind": "lost_result"})
+    one.freeze()
+    one.drive(stop=lambda: _settled(one))
+    (shard,) = one.view.shards
+    assert (shard.state, one.view.row.closed_at) == ("RESULTS_GONE", None)
+    if again:
+        people.release(one.deps, shard.shard_key, "pay for it again")
+    else:
+        people.abandon(one.deps, shard.shard_key, "too dear")
+    one.drive()
+    row = one.view.row
+    assert row.closed_at is not None
+    assert (row.accepted, row.human_review) == ((8, 0) if again else (0, 8))
+    assert len(one.calls("create")) == (2 if again else 1)
+
+
+def test_a_batch_is_adopted_by_a_persons_word(make_slow: Make) -> None:
+    one = make_slow(records=8)
+    one.sim.faults(
+        {"kind": "late_list", "seconds": 600}, {"route": "create", "fault": "drop_after"}
+    )
+    one.freeze()
+    execute(plan(one.deps)[0], one.deps)
+    (shard,) = one.view.shards
+    assert shard.state == "UNCERTAIN"
+    (batch,) = one.own_batches()
+    foreign = one.sim.clone_batch(foreign=True)["id"]
+    with pytest.raises(GateClosed, match="labels"):
+        people.adopt(one.deps, shard.shard_key, foreign, "looks alike")
+    people.adopt(one.deps, shard.shard_key, batch["id"], "seen in the provider's console")
+    assert one.view.shards[0].bound_how == "person"
+    with pytest.raises(GateClosed, match="SUBMITTED"):
+        people.adopt(one.deps, shard.shard_key, batch["id"], "again")
+    one.sim.advance(DAY)
+    one.drive()
+    assert one.view.row.accepted == 8
+    assert len(one.calls("create")) == 1
+    assert _decided(one, shard.target) == [("adopt", "seen in the provider's console")]
+
+
+def test_a_batch_of_another_submission_is_not_adopted(make_slow: Make) -> None:
+    one = make_slow(records=16)
+    one.sim.faults({"route": "create", "fault": "drop_before"})
+    one.freeze()
+    for work in [w for w in plan(one.deps) if w.kind == "submit"]:
+        execute(work, one.deps)
+    uncertain, bound = sorted(one.view.shards, key=lambda s: s.state != "UNCERTAIN")
+    assert bound.batch_id is not None
+    with pytest.raises(GateClosed, match="another submission"):
+        people.adopt(one.deps, uncertain.shard_key, bound.batch_id, "a guess")
