@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -34,6 +35,13 @@ import click
 @click.option("--s3-access-key", default="test", show_default=True)
 @click.option("--s3-secret-key", default="test", show_default=True)
 @click.option(
+    "--option",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other switch of the simulator, such as ranges=false.",
+)
+@click.option(
     "--bedrock-minimum",
     type=int,
     default=100,
@@ -49,6 +57,7 @@ def command(
     s3_endpoint: str | None,
     s3_access_key: str,
     s3_secret_key: str,
+    more: tuple[str, ...],
     bedrock_minimum: int,
 ) -> None:
     """Speak the batch APIs on loopback, with faults, a meter and a virtual clock.
@@ -57,6 +66,7 @@ def command(
     """
     import asyncio
 
+    from llm_batch_assets.simulator.options import Options, read_option
     from llm_batch_assets.simulator.server import (
         build_app,
         build_server,
@@ -64,16 +74,19 @@ def command(
         listen,
         serve,
     )
-    from llm_batch_assets.simulator.world import Options
 
-    options = Options(
-        batch_seconds=batch_seconds,
-        s3_endpoint=s3_endpoint,
-        s3_access_key=s3_access_key,
-        s3_secret_key=s3_secret_key,
-        bedrock_minimum=bedrock_minimum,
-    )
+    given: dict[str, Any] = {
+        "batch_seconds": batch_seconds,
+        "s3_endpoint": s3_endpoint,
+        "s3_access_key": s3_access_key,
+        "s3_secret_key": s3_secret_key,
+        "bedrock_minimum": bedrock_minimum,
+    }
     try:
+        for one in more:
+            name, _, text = one.partition("=")
+            given[name] = read_option(name, text)
+        options = Options(**given)
         asked = json.loads(faults) if faults.startswith("[") else faults
         world = build_world(seed, asked, scale, options)
     except ValueError as error:

@@ -7,7 +7,13 @@ from typing import Any, NoReturn
 import orjson
 
 from llm_batch_assets.simulator.app import Call, Refusal, Route, json_reply, route
-from llm_batch_assets.simulator.faults import FaultError
+from llm_batch_assets.simulator.faults import (
+    BATCH_KINDS,
+    HTTP_KINDS,
+    RECORD_KINDS,
+    ROUTES,
+    FaultError,
+)
 from llm_batch_assets.simulator.jobs import ENDS, Job
 from llm_batch_assets.simulator.profiles import PROFILES
 from llm_batch_assets.simulator.transport import Reply
@@ -28,6 +34,7 @@ class Admin:
             ("GET", "executions", self.executions),
             ("GET", "log", self.log),
             ("GET", "state", self.state),
+            ("GET", "menu", self.menu),
             ("GET", "faults", self.faults),
             ("POST", "faults", self.set_faults),
             ("GET", "clock", self.clock),
@@ -92,6 +99,19 @@ class Admin:
             "planned": {job.lines[index].id: fault.kind for index, fault in job.plan.items()},
             **{name: value for name, value in job.extra.items() if _is_plain(value)},
         }
+
+    async def menu(self, call: Call) -> Reply:
+        """Every fault that can be asked for, in one line each."""
+        del call
+        return json_reply(
+            {
+                "records": RECORD_KINDS,
+                "batches": BATCH_KINDS,
+                "http": HTTP_KINDS,
+                "routes": ROUTES,
+                "profiles": list(PROFILES),
+            }
+        )
 
     async def faults(self, call: Call) -> Reply:
         """What is in force."""

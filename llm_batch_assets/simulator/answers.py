@@ -13,7 +13,7 @@ from typing import Any, Literal
 from llm_batch_assets.simulator.dice import digest
 from llm_batch_assets.simulator.schema import Maker, broken
 
-Stop = Literal["end", "length", "tool", "refusal", "filter"]
+Stop = Literal["end", "length", "tool", "refusal", "filter", "unheard"]
 
 REFUSAL = "I'm sorry, but I can't help with that request."
 
@@ -65,6 +65,8 @@ def answer(ask: Ask, rng: random.Random, fault: str | None, *, reasoning: bool =
         text = _violating(ask, natural)
     elif fault == "fenced":
         text = f"```json\n{natural}\n```"
+    elif fault == "unknown_type":
+        stop = "unheard"
     elif fault == "empty":
         text = ""
     elif fault == "nan":

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 
 from llm_batch_assets.simulator.faults import BatchFault
 
+_LONG = 16_000_000
+
+
+def _with(row: bytes, members: bytes) -> bytes:
+    """A row with more members, if it is a whole object."""
+    return row[:-1] + b"," + members + b"}" if row.endswith(b"}") else row
+
 
 def compose(
     rows: Sequence[bytes], faults: Sequence[BatchFault], rng: random.Random, *, shuffle: bool
@@ -22,7 +29,12 @@ def compose(
     kinds = {fault.kind for fault in faults}
     lines = list(rows)
     for fault in faults:
-        if fault.kind == "garbage_line":
+        if fault.kind == "extra_fields":
+            lines = [_with(row, b'"vendor_note":{"a":[null]},"trace":null') for row in lines]
+        elif fault.kind == "long_line":
+            for index in rng.sample(range(len(lines)), min(fault.count, len(lines))):
+                lines[index] = _with(lines[index], b'"padding":"' + b"x" * _LONG + b'"')
+        elif fault.kind == "garbage_line":
             for _ in range(fault.count):
                 lines.append(b'{"id": "' + rng.randbytes(6).hex().encode() + b'", "custom')
     if shuffle and "ordered" not in kinds:

@@ -23,9 +23,10 @@ from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.faults import FaultBook
 from llm_batch_assets.simulator.gemini import part as gemini_part
 from llm_batch_assets.simulator.openai import part as openai_part
+from llm_batch_assets.simulator.options import Options
 from llm_batch_assets.simulator.profiles import PROFILES
 from llm_batch_assets.simulator.transport import OpenTransportProtocol
-from llm_batch_assets.simulator.world import Options, World
+from llm_batch_assets.simulator.world import World
 
 Faults = str | Sequence[Mapping[str, Any]]
 

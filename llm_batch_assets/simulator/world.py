@@ -6,15 +6,16 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Any, Protocol
 
 from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.dice import dice, digest, short_id
 from llm_batch_assets.simulator.faults import FaultBook, RecordFault
-from llm_batch_assets.simulator.jobs import Job, Line, Outcome
+from llm_batch_assets.simulator.jobs import ENDS, Job, Line, Outcome
 from llm_batch_assets.simulator.meter import Execution, Label, Meter
+from llm_batch_assets.simulator.options import Options
 from llm_batch_assets.simulator.reqlog import RequestLog
 from llm_batch_assets.simulator.rowfile import compose
 
@@ -33,43 +34,10 @@ _FAILED = {
     "lone_surrogate",
     "response_failed",
     "other_model",
+    "unknown_type",
 }
 _REFUSED = {"refusal", "content_filter"}
 _WITHHELD = {"missing", "duplicate_conflicting", "mangled_id", "unreadable"}
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is not documented, or differs between accounts, stays a switch."""
-
-    batch_seconds: float = 14_400.0
-    """Virtual seconds from create to the end of an ordinary batch."""
-    cancel_seconds: float = 600.0
-    ranges: bool = True
-    """Result downloads honour Range and If-Range and carry an ETag."""
-    keys: tuple[str, ...] = ()
-    """The keys that are known; empty: every key but those that begin with ``invalid``."""
-    missing_file_status: int = 404
-    """What a create answers when its input file is not there."""
-    cancel_ended_status: int = 400
-    """What a cancel answers when the batch is over."""
-    page_size: int = 20
-    max_input_bytes: int = 200_000_000
-    max_lines: int = 50_000
-    max_body_bytes: int = 256_000_000
-    anthropic_ranges: bool = False
-    bedrock_minimum: int = 100
-    bedrock_minimum_at_create: bool = False
-    bedrock_token_mismatch_conflict: bool = False
-    bedrock_stop_ended: str = "ConflictException"
-    bedrock_expired_rows: bool = False
-    bedrock_nulls: bool = False
-    s3_endpoint: str | None = None
-    s3_access_key: str = "test"
-    s3_secret_key: str = "test"  # noqa: S105 - a local server's
-    gemini_cancel_output: bool = False
-    gemini_result_hours: float = 48.0
-    gemini_ranges: bool = False
 
 
 class Dialect(Protocol):
@@ -110,6 +78,22 @@ class World:
     counters: dict[str, int] = field(default_factory=dict)
     _live: list[Job] = field(default_factory=list)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def over_quota(
+        self, provider: str, account: str, model: str | None, lines: Sequence[Line]
+    ) -> bool:
+        """Whether a batch would take an account over its limit of enqueued tokens."""
+        limit = self.options.enqueued_tokens
+        if limit is None:
+            return False
+        now = self.clock.now()
+        queued = sum(
+            _enqueued(job.lines)
+            for job in self._live
+            if (job.provider, job.account, job.extra.get("model")) == (provider, account, model)
+            and job.phase(now) not in ENDS
+        )
+        return queued + _enqueued(lines) > limit
 
     def new_id(self, prefix: str, length: int = 24) -> str:
         """The next identifier of a kind; the same seed gives the same sequence."""
@@ -163,6 +147,11 @@ class World:
                 plan[index] = fault
                 fault.known.add(job.lines[index].sha256)
             fault.picked += len(fresh)
+        odd = job.fault("unknown_type")
+        if odd is not None:
+            once = RecordFault("unknown_type")
+            spare = set(range(len(job.lines))) - set(plan)
+            plan |= dict.fromkeys(self._pick(job, spare, odd.kind, odd.count), once)
         return plan
 
     def _pick(self, job: Job, free: set[int], name: str, wanted: int) -> list[int]:
@@ -248,6 +237,11 @@ class World:
             reasoning_tokens=count.get("reasoning", 0),
         )
 
+    @staticmethod
+    def strip(job: Job) -> None:
+        """Forget the rows of a batch whose result files are written."""
+        job.outcomes = {index: replace(one, rows=()) for index, one in job.outcomes.items()}
+
     def visible(self, provider: str, account: str, *, first_page: bool) -> list[Job]:
         """An account's batches as a list call shows them, newest first.
 
@@ -288,6 +282,10 @@ class World:
             others = [name for name in others if name not in own]
             names = rng.sample(others, min(count, len(others))) or names
         return [self.dialects[job.provider].stranger(job, name, rng) for name in names]
+
+
+def _enqueued(lines: Sequence[Line]) -> int:
+    return sum(len(line.body) for line in lines) // 4
 
 
 _FAIL_TEXT = {

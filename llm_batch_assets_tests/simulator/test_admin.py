@@ -16,6 +16,7 @@ import pytest
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.simulator.clock import VirtualClock
 from llm_batch_assets.simulator.faults import BATCH_KINDS, HTTP_KINDS, RECORD_KINDS, FaultBook
+from llm_batch_assets.simulator.options import read_option
 from llm_batch_assets.simulator.profiles import PROFILES
 from llm_batch_assets_tests.simulator.raw import Raw, ids, lines
 
@@ -52,6 +53,9 @@ def test_health_clock_and_log(raw: Raw) -> None:
     assert (second["route"], second["status"]) == (None, 404)
     assert [one["seq"] for one in sim.log(since=1)] == [2]
     assert "sk-test" not in json.dumps(sim.log())
+    menu = admin.get("/menu").json()
+    assert (menu["records"], menu["batches"], menu["http"]) == (
+        RECORD_KINDS, BATCH_KINDS, HTTP_KINDS)  # fmt: skip
     admin.close()
 
 
@@ -82,6 +86,14 @@ def test_a_fault_that_is_not_on_the_menu_is_refused(raw: Raw, wrong: dict[str, o
     assert not (book["records"] or book["batches"] or book["http"])
 
 
+def test_options_are_read_from_text() -> None:
+    assert read_option("ranges", "false") is False
+    assert read_option("batch_seconds", "10") == 10.0
+    assert read_option("keys", "a,b") == ("a", "b")
+    assert read_option("s3_endpoint", "http://127.0.0.1:1") == "http://127.0.0.1:1"
+    assert read_option("enqueued_tokens", "5") == 5
+
+
 def test_unknown_options_profiles_and_clones_are_refused(raw: Raw) -> None:
     with pytest.raises(ValueError, match="unknown option"):
         Simulator(nonsense=1)
@@ -99,7 +111,8 @@ def test_profiles_stand_on_the_menu_and_hostile_has_all_of_it() -> None:
         FaultBook().add(faults)
     kinds = {one.get("kind") for one in PROFILES["hostile"]}
     apart = {"error_quota", "other_model", "provider_cancel", "ordered", "lost_result",
-             "zero_counts", "stuck", "inline_output", "no_metadata"}  # fmt: skip
+             "zero_counts", "stuck", "inline_output", "no_metadata", "unknown_type",
+             "extra_fields", "long_line"}  # fmt: skip
     assert (set(RECORD_KINDS) | set(BATCH_KINDS)) - kinds == apart
     calls = {one.get("fault") for one in PROFILES["hostile"]}
     assert set(HTTP_KINDS) - calls == {"drop_before", "delay_before", "late_effect", "junk_json"}
@@ -165,10 +178,19 @@ def test_the_command_serves_until_it_is_told_to_stop(number: signal.Signals) -> 
         assert process.wait(10) == 0
 
 
-@pytest.mark.parametrize("faults", ["nonsense", "[1]", "[{}]"])
-def test_the_command_refuses_unknown_faults(faults: str) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--faults", "nonsense"),
+        ("--faults", "[1]"),
+        ("--faults", "[{}]"),
+        ("--option", "nonsense=1"),
+        ("--option", "ranges=maybe"),
+    ],
+)
+def test_the_command_refuses_what_it_does_not_know(wrong: tuple[str, str]) -> None:
     command = [sys.executable, "-c", "from llm_batch_assets.cli import main; main()", "simulate",
-               "--faults", faults]  # fmt: skip
+               *wrong]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -394,3 +394,9 @@ def test_ranges_only_where_switched_on(begin: Callable[..., Raw]) -> None:
         raw = begin(anthropic_ranges=switch)
         url = raw.finish(requests(4))["results_url"]
         assert raw.http.get(url, headers={"range": "bytes=10-"}).status_code == status
+
+
+def test_a_result_type_nobody_has_heard_of(begin: Callable[..., Raw]) -> None:
+    raw = begin({"kind": "unknown_type"})
+    rows = raw.results(raw.finish(requests(4)))
+    assert sorted(row["result"]["type"] for row in rows) == ["reticulated"] + ["succeeded"] * 3

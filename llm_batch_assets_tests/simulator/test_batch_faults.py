@@ -123,7 +123,7 @@ def test_late_list_by_looks_and_by_seconds(start: Callable[..., Raw]) -> None:
     batch_id = raw.submit(lines(1))
     assert [listed(raw) for _ in range(3)] == [[], [], [batch_id]]
     assert raw.batch(batch_id)["id"] == batch_id
-    raw = start({"kind": "late_list", "seconds": 0.3})
+    raw = start({"kind": "late_list", "seconds": 1.5})
     batch_id = raw.submit(lines(1))
     assert listed(raw) == []
     looks = 0
@@ -168,3 +168,40 @@ def test_shuffling_can_be_switched_off(raw: Raw) -> None:
     raw.sim.faults(shuffle=False)
     output, _ = raw.rows_of(raw.finish(lines(COUNT)))
     assert ids(output) == ALL
+
+
+def test_unheard_of_endings(start: Callable[..., Raw]) -> None:
+    raw = start({"kind": "unknown_type", "count": 2})
+    output, _ = raw.rows_of(raw.finish(lines(COUNT)))
+    odd = [row for row in output if row["response"]["body"]["status"] == "reticulated"]
+    assert len(odd) == 2
+    assert raw.sim.meter()["executions"]["failed"] == 2
+    raw.finish(lines(COUNT))
+    assert raw.sim.meter()["paid_twice"] == COUNT - 2
+
+
+def test_extra_fields(start: Callable[..., Raw]) -> None:
+    raw = start({"kind": "extra_fields"})
+    output, _ = raw.rows_of(raw.finish(lines(COUNT)))
+    assert all((row["vendor_note"], row["trace"]) == ({"a": [None]}, None) for row in output)
+    assert sorted(ids(output)) == sorted(ALL)
+
+
+def test_long_line(start: Callable[..., Raw]) -> None:
+    raw = start({"kind": "long_line"})
+    data = raw.content(raw.finish(lines(3))["output_file_id"])
+    rows = data.split(b"\n")[:-1]
+    assert [len(row) > 16_000_000 for row in rows].count(True) == 1
+    assert {json.loads(row)["custom_id"] for row in rows} == {"r-0", "r-1", "r-2"}
+
+
+def test_an_account_has_only_so_many_enqueued_tokens(start: Callable[..., Raw]) -> None:
+    raw = start(enqueued_tokens=len(lines(COUNT)) // 4)
+    first = raw.submit(lines(COUNT))
+    second = raw.submit(lines(COUNT, "s"))
+    raw.sim.advance(90_000)
+    assert raw.batch(first)["status"] == "completed"
+    batch = raw.batch(second)
+    assert (batch["status"], batch["errors"]["data"][0]["code"]) == (
+        "failed", "token_limit_exceeded")  # fmt: skip
+    assert raw.finish(lines(COUNT, "s"))["status"] == "completed"

@@ -510,3 +510,10 @@ def test_without_an_s3_endpoint_create_says_so() -> None:
         }  # fmt: skip
         reply = httpx2.post(f"{sim.bedrock_url}/model-invocation-job", json=body, headers=SIGNED)
         assert (reply.status_code, "S3 endpoint" in reply.json()["message"]) == (400, True)
+
+
+def test_a_stop_reason_nobody_has_heard_of(begin: Callable[..., Raw]) -> None:
+    raw = begin({"kind": "unknown_type"})
+    rows = raw.rows(raw.finish(lines(3)))
+    reasons = sorted(row["modelOutput"]["stop_reason"] for row in rows)
+    assert reasons == ["end_turn", "end_turn", "reticulated"]

@@ -455,3 +455,13 @@ def test_the_sdk_round_trip(begin: Callable[..., Raw], tmp_path: Path, version: 
         client.batches.get(name=made.name)
     assert "g-sdk" not in json.dumps(raw.sim.log())
     client.close()
+
+
+def test_quota_at_create_and_endings_nobody_has_heard_of(begin: Callable[..., Raw]) -> None:
+    raw = begin({"kind": "unknown_type"}, enqueued_tokens=len(lines(3)) // 4)
+    first = raw.submit(lines(3))
+    refused = raw.create({"fileName": raw.upload(lines(3, "s"))})
+    assert (refused.status_code, refused.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    raw.sim.advance(100_000)
+    reasons = [row["response"]["candidates"][0]["finishReason"] for row in raw.rows(raw.get(first))]
+    assert sorted(reasons) == ["RETICULATED", "STOP", "STOP"]

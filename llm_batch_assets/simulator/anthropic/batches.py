@@ -292,7 +292,8 @@ class Batches:
             except messages.ParamsError as error:
                 wrong = (error.kind, str(error))
             else:
-                return {"type": "succeeded", "message": body}, False, count, label
+                kind = "reticulated" if fault == "unknown_type" else "succeeded"
+                return {"type": kind, "message": body}, False, count, label
         payload = {"type": "errored", "error": error_body(*wrong, short_id("req_", rng.random()))}
         return payload, True, {}, None
 
@@ -317,3 +318,4 @@ class Batches:
             else:
                 rows.extend(outcome.rows)
         job.extra["results"] = self._world.file_of(job, "output", rows)
+        self._world.strip(job)

@@ -28,6 +28,7 @@ _STOPS = {
     "tool": "tool_use",
     "refusal": "refusal",
     "filter": "refusal",
+    "unheard": "reticulated",
 }
 
 

@@ -23,6 +23,7 @@ _STOPS = {
     "tool": "tool_use",
     "refusal": "content_filtered",
     "filter": "content_filtered",
+    "unheard": "reticulated",
 }
 _NULLS = ("image", "document", "toolUse", "toolResult", "reasoningContent")
 Made = tuple[dict[str, Any], dict[str, int], str | None]

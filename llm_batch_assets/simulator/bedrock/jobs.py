@@ -6,23 +6,21 @@ import random
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
-import msgspec
 import orjson
 
 from llm_batch_assets.simulator.app import Call, json_reply
 from llm_batch_assets.simulator.bedrock import bodies, wire
+from llm_batch_assets.simulator.bedrock.records import manifest, other_line, read_input
 from llm_batch_assets.simulator.bedrock.storage import Storage, StorageError
 from llm_batch_assets.simulator.clock import rfc3339
 from llm_batch_assets.simulator.dice import short_id
-from llm_batch_assets.simulator.jobs import ENDS, Job, Line, Outcome
+from llm_batch_assets.simulator.jobs import ENDS, Job, Line
 from llm_batch_assets.simulator.lines import dumps
 from llm_batch_assets.simulator.transport import Reply
 from llm_batch_assets.simulator.world import World
 
-_MAX_RECORDS = 50_000
 _ROW_ERRORS = {
     "error_429": (429, "Too many requests, please wait before trying again."),
     "error_500": (500, "The system encountered an unexpected error during processing."),
@@ -30,14 +28,6 @@ _ROW_ERRORS = {
     "error_quota": (403, "You don't have access to the model with the specified model ID."),
     "response_failed": (503, "The model is unable to serve the request."),
 }
-
-
-class _Record(msgspec.Struct):
-    recordId: msgspec.Raw = msgspec.Raw(b"null")  # noqa: N815 - the wire's name
-    modelInput: msgspec.Raw = msgspec.Raw(b"null")  # noqa: N815 - the wire's name
-
-
-_DECODER = msgspec.json.Decoder(_Record)
 
 
 class Jobs:
@@ -128,7 +118,9 @@ class Jobs:
 
     def clone(self, source: Job, *, foreign: bool, labels: Any) -> Job:
         """The same records once more, or a look-alike with other ids, bodies, name and token."""
-        lines = [_other(source, line) for line in source.lines] if foreign else list(source.lines)
+        lines = (
+            [other_line(source, line) for line in source.lines] if foreign else list(source.lines)
+        )
         token = short_id("", source.id, len(self._world.jobs), length=32)
         body = {**source.extra["body"], "clientRequestToken": token}
         if foreign:
@@ -334,8 +326,9 @@ class Jobs:
             label = "output" if start == 0 else f"output-{name}"
             objects[f"{name}.out"] = self._world.file_of(job, label, rows)
             start += count
-        objects["manifest.json.out"] = orjson.dumps(_manifest(job))
+        objects["manifest.json.out"] = orjson.dumps(manifest(job))
         prefix = job.extra["body"]["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"]
+        self._world.strip(job)
         await self._storage.write(f"{prefix.rstrip('/')}/{job.extra['short']}/", objects)
 
     def _rows(self, job: Job, indexes: Sequence[int]) -> list[bytes]:
@@ -350,56 +343,6 @@ class Jobs:
                 payload = {"input": line.body, "error": refusal}
                 rows.append(self.row(job, line.id, payload, True, ""))
         return rows
-
-
-def _manifest(job: Job) -> dict[str, int]:
-    done: list[Outcome] = list(job.outcomes.values())
-    failed = sum(1 for one in done if one.error)
-    return {
-        "totalRecordCount": len(job.lines),
-        "processedRecordCount": len(done),
-        "successRecordCount": len(done) - failed,
-        "errorRecordCount": failed,
-        "inputTokenCount": sum(one.input_tokens for one in done),
-        "outputTokenCount": sum(one.output_tokens for one in done),
-    }
-
-
-def read_input(
-    objects: Sequence[tuple[str, bytes]],
-) -> tuple[list[Line], list[tuple[str, int]], str | None]:
-    """The records of every input object, how many each has, and what fails the job."""
-    lines: list[Line] = []
-    files: list[tuple[str, int]] = []
-    seen: set[str] = set()
-    for name, data in objects:
-        before = len(lines)
-        for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-            if not raw.strip():
-                continue
-            try:
-                record = _DECODER.decode(raw)
-                record_id = orjson.loads(bytes(record.recordId))
-                given = bytes(record.modelInput).strip()
-                whole = isinstance(orjson.loads(given), dict)
-            except (ValueError, msgspec.MsgspecError):
-                return lines, files, f"{name}: line {number} is not valid JSON."
-            if not whole or not isinstance(record_id, (str, type(None))):
-                return lines, files, f"{name}: line {number} has no valid recordId and modelInput."
-            record_id = record_id or f"RECORD{len(lines):07d}"
-            if record_id in seen:
-                return lines, files, f"{name}: line {number} repeats recordId {record_id}."
-            seen.add(record_id)
-            lines.append(Line(record_id, given, sha256(given).hexdigest()))
-        files.append((name, len(lines) - before))
-    if len(lines) > _MAX_RECORDS:
-        return lines, files, f"The job has {len(lines)} records; the maximum is {_MAX_RECORDS}."
-    return lines, files, None if lines else "The input has no records."
-
-
-def _other(source: Job, line: Line) -> Line:
-    body = orjson.dumps({**orjson.loads(line.body), "metadata": {"user_id": "somebody-else"}})
-    return Line(short_id("other", source.id, line.id), body, sha256(body).hexdigest())
 
 
 def _instant(text: str | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from llm_batch_assets.simulator.world import Options
+from llm_batch_assets.simulator.options import Options
 
 
 class StorageError(Exception):

@@ -92,6 +92,8 @@ class Batches:
             wire.check(len(call.body) < _INLINE_LIMIT, "Inline requests are limited to 20 MB.")
             lines, wrong = _read_inline(orjson.dumps(inline)), None
             wire.check(bool(lines), "requests is empty.")
+        if self._world.over_quota("gemini", account, model, lines):
+            wire.refuse(429, "You exceeded your enqueued tokens quota for this model.")
         label = wire.field(batch, "displayName", "")
         job = self._make(
             account,
@@ -333,6 +335,7 @@ class Batches:
             for row in job.outcomes[index].rows
         ]
         data = self._world.file_of(job, "output", rows)
+        self._world.strip(job)
         if self._inline(job):
             job.extra["inlined"] = [one for one in map(_readable, data.split(b"\n")) if one]
             return

@@ -59,7 +59,7 @@ def generate(
 def _candidate(made: Answer, fault: str | None) -> dict[str, Any]:
     if made.stop == "refusal":
         return {"finishReason": "SAFETY", "index": 0}
-    finish = "MAX_TOKENS" if made.stop == "length" else "STOP"
+    finish = {"length": "MAX_TOKENS", "unheard": "RETICULATED"}.get(made.stop, "STOP")
     part: dict[str, Any] = {"text": made.text}
     if made.tool:
         try:

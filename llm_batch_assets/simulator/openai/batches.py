@@ -13,8 +13,9 @@ from llm_batch_assets.simulator.dice import short_id
 from llm_batch_assets.simulator.jobs import ENDS, Job, Line
 from llm_batch_assets.simulator.lines import dumps
 from llm_batch_assets.simulator.openai import bodies
+from llm_batch_assets.simulator.openai.errors import BodyError, error_payload
 from llm_batch_assets.simulator.openai.files import Files, page
-from llm_batch_assets.simulator.openai.validation import validate
+from llm_batch_assets.simulator.openai.validation import fault, validate
 from llm_batch_assets.simulator.openai.wire import account_of, check, refuse
 from llm_batch_assets.simulator.transport import Reply
 from llm_batch_assets.simulator.world import World
@@ -58,7 +59,7 @@ class Batches:
         check(isinstance(file_id, str), "Missing required parameter: 'input_file_id'.",
               "input_file_id")  # fmt: skip
         check(endpoint in bodies.SERVED, f"Invalid value: '{endpoint}'. Supported values are: "
-              f"{', '.join(bodies.ENDPOINTS)}.", "endpoint")  # fmt: skip
+              f"{', '.join(bodies.SERVED)}.", "endpoint")  # fmt: skip
         check(body.get("completion_window") == "24h", "Invalid 'completion_window': only '24h'.",
               "completion_window")  # fmt: skip
         metadata = _metadata(body.get("metadata"))
@@ -87,6 +88,9 @@ class Batches:
     ) -> Job:
         """A batch over the bytes of an input file."""
         lines, errors, model = validate(data, endpoint)
+        if not errors and self._world.over_quota("openai", account, model, lines):
+            text = "Enqueued token limit reached for this model in this organization."
+            errors = [fault("token_limit_exceeded", text)]
         whole = self._world.options.batch_seconds
         job = Job(
             id=self._world.new_id("batch_"),
@@ -252,13 +256,13 @@ class Batches:
         count: dict[str, int] = {}
         if fault in _ROW_ERRORS or (fault == "response_failed" and endpoint == "/v1/embeddings"):
             status, message, kind, code = _ROW_ERRORS.get(fault or "", _ROW_ERRORS["error_500"])
-            payload = bodies.error_payload(message, kind, None, code)
+            payload = error_payload(message, kind, None, code)
         else:
             try:
                 payload, count, label = bodies.respond(
                     endpoint, orjson.loads(line.body), fault, rng, int(self._world.clock.now())
                 )
-            except bodies.BodyError as error:
+            except BodyError as error:
                 status, payload = 400, error.payload
         request = short_id("req_", line.sha256, rng.random(), length=32)
         response = {"status_code": status, "request_id": request, "body": payload}
@@ -293,6 +297,7 @@ class Batches:
         for name, rows in (("output", output), ("error", errors)):
             if rows or (name == "output" and unknown):
                 job.extra[f"{name}_file_id"] = self._keep(job, name, rows)
+        self._world.strip(job)
 
     def _keep(self, job: Job, name: str, rows: list[bytes]) -> str:
         data = self._world.file_of(job, name, rows)

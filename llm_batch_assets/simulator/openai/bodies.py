@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import re
-from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from llm_batch_assets.simulator.answers import Answer, Ask, answer, embedding, tokens
+from llm_batch_assets.simulator.answers import Answer, Ask, answer
+from llm_batch_assets.simulator.openai.errors import BodyError, error_payload
+from llm_batch_assets.simulator.openai.vectors import embeddings, moderation
 
-ENDPOINTS = (
+SERVED = (
     "/v1/responses",
     "/v1/chat/completions",
     "/v1/embeddings",
     "/v1/completions",
     "/v1/moderations",
-    "/v1/images/generations",
-    "/v1/images/edits",
-    "/v1/videos",
 )
-SERVED = ENDPOINTS[:5]
+"""The endpoints that the simulator serves: all but images and videos."""
 KNOWN_MODEL = re.compile(
     r"^(gpt-|o\d|chatgpt-|text-embedding-|omni-moderation|text-moderation|ft:|davinci|babbage)"
 )
 _DATED = re.compile(r"(\d{4}-\d{2}-\d{2}|-\d{3,4})$")
 _UNDATED = re.compile(r"^(text-embedding-|ft:|.*-latest$|.*instruct$)")
 _REASONING = re.compile(r"^(gpt-5|o\d)")
-_DIMENSIONS = {"text-embedding-3-large": 3072}
-
-
-class BodyError(Exception):
-    """The body is one that the endpoint refuses with a 400."""
-
-    def __init__(self, message: str, param: str | None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.payload = error_payload(message, "invalid_request_error", param, code)
-
-
-def error_payload(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
-    """The error body of any non-2xx."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+_FINISH = {
+    "end": "stop",
+    "refusal": "stop",
+    "filter": "content_filter",
+    "tool": "stop",
+    "unheard": "reticulated",
+}
 
 
 def served_model(model: str, fault: str | None) -> str:
@@ -63,9 +53,9 @@ def respond(
     """
     model = served_model(str(body.get("model")), fault)
     if endpoint == "/v1/embeddings":
-        return _embeddings(body, model)
+        return embeddings(body, model)
     if endpoint == "/v1/moderations":
-        return _moderation(body, model, rng)
+        return moderation(body, model, rng)
     ask = {
         "/v1/responses": _ask_responses,
         "/v1/chat/completions": _ask_chat,
@@ -236,6 +226,7 @@ def _responses(
     if made.reasoning_tokens:
         output.append({"id": f"rs_{_hex(rng)}", "type": "reasoning", "summary": []})
     status = "incomplete" if made.stop in ("length", "filter") else "completed"
+    status = "reticulated" if made.stop == "unheard" else status
     if made.tool:
         output.append(
             {
@@ -308,9 +299,7 @@ def _chat(
         "refusal": None,
         "annotations": [],
     }
-    finish = {"end": "stop", "refusal": "stop", "filter": "content_filter"}.get(
-        made.stop, made.stop
-    )
+    finish = _FINISH.get(made.stop, made.stop)
     if made.stop == "refusal":
         message |= {"content": None, "refusal": made.text}
     elif made.stop == "filter":
@@ -359,7 +348,7 @@ def _completions(
     body: Mapping[str, Any], model: str, made: Answer, rng: random.Random, created: int
 ) -> dict[str, Any]:
     del body
-    finish = {"length": "length", "filter": "content_filter"}.get(made.stop, "stop")
+    finish = _FINISH.get(made.stop, made.stop)
     choice = {"text": made.text, "index": 0, "logprobs": None, "finish_reason": finish}
     return {
         "id": f"cmpl-{_hex(rng, 29)}",
@@ -369,49 +358,6 @@ def _completions(
         "choices": [choice],
         "usage": _chat_usage(made),
     }
-
-
-def _embeddings(
-    body: Mapping[str, Any], model: str
-) -> tuple[dict[str, Any], dict[str, int], str | None]:
-    given = body.get("input")
-    if given is None or given == "" or given == []:
-        raise BodyError("Missing required parameter: 'input'.", "input",
-                        "missing_required_parameter")  # fmt: skip
-    inputs = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
-    dimensions = int(body.get("dimensions") or _DIMENSIONS.get(model, 1536))
-    data = []
-    for index, one in enumerate(inputs):
-        vector: Any = embedding(str(one), dimensions)
-        if body.get("encoding_format") == "base64":
-            vector = base64.b64encode(array("f", vector).tobytes()).decode()
-        data.append({"object": "embedding", "index": index, "embedding": vector})
-    used = sum(tokens(str(one)) for one in inputs)
-    usage = {"prompt_tokens": used, "total_tokens": used}
-    payload = {"object": "list", "data": data, "model": model, "usage": usage}
-    return payload, {"input": used, "output": 0}, "plain"
-
-
-def _moderation(
-    body: Mapping[str, Any], model: str, rng: random.Random
-) -> tuple[dict[str, Any], dict[str, int], str | None]:
-    given = body.get("input")
-    if given is None:
-        raise BodyError("Missing required parameter: 'input'.", "input",
-                        "missing_required_parameter")  # fmt: skip
-    names = (
-        "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
-        "illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual",
-        "sexual/minors", "violence", "violence/graphic",
-    )  # fmt: skip
-    result = {
-        "flagged": False,
-        "categories": dict.fromkeys(names, False),
-        "category_scores": {name: round(rng.random() / 1000, 9) for name in names},
-        "category_applied_input_types": {name: ["text"] for name in names},
-    }
-    count = len(given) if isinstance(given, list) else 1
-    return {"id": f"modr-{_hex(rng, 24)}", "model": model, "results": [result] * count}, {}, "plain"
 
 
 def _failed(endpoint: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from llm_batch_assets.simulator.app import Call, Refusal, credential, json_reply
 from llm_batch_assets.simulator.faults import HttpFault
-from llm_batch_assets.simulator.openai.bodies import error_payload
+from llm_batch_assets.simulator.openai.errors import error_payload
 from llm_batch_assets.simulator.transport import Reply
 
 _KINDS = {401: "invalid_request_error", 429: "requests"}
