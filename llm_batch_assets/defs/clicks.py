@@ -61,13 +61,16 @@ def collect_shard(workload: Workload, shard_key: str, deps: Deps) -> Outcome:
     if row.state in POLLED:
         # While it validates, a provider may say 0 of 0.
         raise NotReady(
-            f"{shard_key}: {row.done or 0}/{row.total or row.records} done, the batch is {row.raw_status or row.state}.",
+            f"{shard_key}: {row.done or 0}/{row.total or row.records} done, the batch is "
+            f"{row.raw_status or row.state}.",
             remedy="The sensor collects it when it has ended.",
         )
     if row.state not in COLLECTABLE | {"ACCOUNTED"}:
         raise NotReady(f"{shard_key} is {row.state}: it has no results.")
     outcome = execute(_work("collect", row), deps)
-    if outcome.data_version is None:  # results gone, or nothing was executed: sent again
+    # Results just found gone, or a batch that executed nothing and is sent again: that is news,
+    # and nothing is materialized. Without news there is nothing to say but no.
+    if outcome.data_version is None and not outcome.changed:
         raise NotReady(f"{outcome.message}.", remedy="It has no results to show.")
     return outcome
 

@@ -8,7 +8,9 @@ depend on the files alone: the same installation gives the same rows in the same
 from __future__ import annotations
 
 import ast
+import json
 import platform
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -133,3 +135,19 @@ def _inside(node: ast.AST, prefix: str) -> Iterator[tuple[str, str, str]]:
         elif isinstance(child, ast.stmt | ast.excepthandler):
             # Definitions under `if`, `try` and `with` belong to the enclosing scope.
             yield from _inside(child, prefix)
+
+
+def main(limit: int | None = None) -> None:
+    """Write the rows as JSON lines to stdout, and what was left out to stderr."""
+    reading = Reading()
+    for batch in read_docstrings(dataset_key(), limit=limit, reading=reading):
+        for row in batch.to_pylist():
+            sys.stdout.write(json.dumps(row) + "\n")
+    sys.stderr.write(
+        f"{dataset_key()}: {reading.rows} documented names in {reading.files} files; "
+        f"{len(reading.repeated)} repeated names left out.\n"
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else None)
