@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.providers.factory import open_provider
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.types import BatchView, CreateRequest
+from llm_batch_assets_tests.providers.faulty_s3 import FaultyS3
+from llm_batch_assets_tests.s3_server import S3Server
 
 DEPLOYMENT = "dep-1"
 KEY = "a1" * 32
@@ -42,6 +45,8 @@ class Dialect:
     list_by_token: bool = False
     undeletable: str | None = None
     """What the names of files begin with that the provider itself cannot delete."""
+    options: dict[str, Any] = field(default_factory=dict)
+    s3: FaultyS3 | None = None
 
 
 OPENAI = Dialect(
@@ -88,6 +93,45 @@ GEMINI = Dialect(
 )
 
 DIALECTS = {d.name: d for d in (OPENAI, ANTHROPIC, GEMINI)}
+"""Those that need nothing but the simulator."""
+
+
+def bedrock_line(name: str, text: str) -> bytes:
+    body = {"messages": [{"role": "user", "content": [{"text": text}]}]}
+    return json.dumps({"recordId": name, "modelInput": body}).encode() + b"\n"
+
+
+def bedrock(server: S3Server, bucket: str, proxy: FaultyS3) -> Dialect:
+    """Bedrock over a real S3 server, under a prefix of its own."""
+    prefix = secrets.token_hex(8)
+
+    def env(sim: Simulator, key: str) -> dict[str, str]:
+        return {
+            **server.env,
+            "AWS_ACCESS_KEY_ID": server.access_key if key == "sk-one" else key,
+            "AWS_ENDPOINT_URL_S3": proxy.url,
+            "AWS_ENDPOINT_URL_BEDROCK": sim.bedrock_url,
+            "LLM_BATCH_BEDROCK_ROLE_ARN": "arn:aws:iam::123456789012:role/BatchRole",
+            "LLM_BATCH_BEDROCK_S3": f"s3://{bucket}/{prefix}",
+        }
+
+    return Dialect(
+        name="bedrock",
+        endpoint="Converse",
+        model="anthropic.claude-haiku-4-5-20251001-v1:0",
+        line=bedrock_line,
+        row_id=lambda row: row["recordId"],
+        env=env,
+        absent_id="arn:aws:bedrock:us-east-1:123456789012:model-invocation-job/abcdef123456",
+        list_by_token=True,
+        options={
+            "s3_endpoint": server.endpoint,
+            "s3_access_key": server.access_key,
+            "s3_secret_key": server.secret_key,
+            "bedrock_minimum": 1,
+        },
+        s3=proxy,
+    )
 
 
 @dataclass
@@ -164,6 +208,17 @@ class World:
         entries = self.sim.log()
         return [e for e in entries if e["route"] == route and e["provider"] == self.dialect.name]
 
+    def break_downloads(self, fault: dict[str, Any]) -> None:
+        if self.dialect.s3 is not None:
+            self.dialect.s3.fault(fault)
+        else:
+            self.sim.faults({"route": "download", **fault})
+
+    def downloads(self) -> int:
+        if self.dialect.s3 is not None:
+            return len(self.dialect.s3.downloads())
+        return len(self.log("download"))
+
     def live(self) -> int:
         return self.sim.meter()["live_batches"]
 
@@ -177,7 +232,9 @@ def world_of(
 ) -> Iterator[World]:
     with ExitStack() as stack:
         extra = options.pop("extra_env", {})
-        sim = stack.enter_context(Simulator(**{"seed": 7, "scale": 0, **options}))
+        sim = stack.enter_context(
+            Simulator(**{"seed": 7, "scale": 0, **dialect.options, **options})
+        )
         if faults:
             sim.faults(*faults)
         env = {**dialect.env(sim, "sk-one"), **extra}

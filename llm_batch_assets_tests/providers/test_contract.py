@@ -6,16 +6,44 @@ import hashlib
 import time
 from dataclasses import replace
 
+import boto3
 import pytest
 
 from llm_batch_assets.download import download
 from llm_batch_assets.errors import DownloadError, ProviderError, ResultsGone
-from llm_batch_assets_tests.providers.harness import DEPLOYMENT, DIALECTS, KEY, world_of
+from llm_batch_assets.providers.bedrock import job_name
+from llm_batch_assets_tests.providers.faulty_s3 import FaultyS3
+from llm_batch_assets_tests.providers.harness import (
+    DEPLOYMENT,
+    DIALECTS,
+    KEY,
+    bedrock,
+    world_of,
+)
 
 
-@pytest.fixture(params=sorted(DIALECTS))
+@pytest.fixture(params=[*sorted(DIALECTS), "bedrock"])
 def dialect(request):
-    return DIALECTS[request.param]
+    if request.param != "bedrock":
+        yield DIALECTS[request.param]
+        return
+    server = request.getfixturevalue("s3_server")
+    bucket = request.getfixturevalue("s3_bucket")
+    with FaultyS3(server.endpoint).running() as proxy:
+        yield bedrock(server, bucket, proxy)
+
+
+@pytest.fixture(scope="module")
+def s3_bucket(s3_server):
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_server.endpoint,
+        aws_access_key_id=s3_server.access_key,
+        aws_secret_access_key=s3_server.secret_key,
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket="contract")
+    return "contract"
 
 
 @pytest.fixture
@@ -72,14 +100,14 @@ LOST = [
     {"fault": "status_after", "status": 529},
     {"fault": "status_after", "status": 409},
     {"fault": "html_after"},
-    {"fault": "delay_after", "seconds": 6},
+    {"fault": "delay_after", "seconds": 15},
 ]
 NEVER = [
     {"fault": "drop_before"},
     {"fault": "status_before", "status": 500},
     {"fault": "status_before", "status": 408},
     {"fault": "html_before"},
-    {"fault": "delay_before", "seconds": 6},
+    {"fault": "delay_before", "seconds": 15},
     {"fault": "junk_json"},
 ]
 
@@ -93,8 +121,8 @@ def test_a_lost_reply_is_uncertain_after_one_post_and_the_batch_is_found(world, 
     world.sim.faults({"route": "create", **fault})
     begun = time.monotonic()
     with pytest.raises(ProviderError) as caught:
-        create(world, timeout=1.0)
-    assert time.monotonic() - begun < 4
+        create(world, timeout=2.0 if "seconds" in fault else 20.0)
+    assert time.monotonic() - begun < 10
     assert caught.value.effect == "unknown"
     assert len(world.log("create")) == 1
     assert world.live() == 1
@@ -109,7 +137,7 @@ def test_a_lost_reply_is_uncertain_after_one_post_and_the_batch_is_found(world, 
 def test_what_never_arrived_is_just_as_uncertain(world, fault):
     world.sim.faults({"route": "create", **fault})
     with pytest.raises(ProviderError) as caught:
-        create(world, timeout=1.0)
+        create(world, timeout=2.0 if "seconds" in fault else 20.0)
     assert caught.value.effect == "unknown"
     assert len(world.log("create")) == 1
 
@@ -204,7 +232,8 @@ def test_a_list_that_fails_proves_nothing(world, fault):
 def test_a_foreign_look_alike_carries_none_of_our_labels(world):
     view = world.submit()
     # Gemini's names are not unique: the look-alike has ours, under another deployment.
-    name = {"metadata": f"dep-2/{KEY}"} if world.dialect.name == "gemini" else {}
+    names = {"gemini": f"dep-2/{KEY}", "bedrock": job_name("dep-2", KEY)}
+    name = {"metadata": names[world.dialect.name]} if world.dialect.name in names else {}
     other = world.sim.clone_batch(foreign=True, **name)
     views = {v.batch_id: v for v in world.listed()}
     seen = views[other["id"]]
@@ -274,25 +303,28 @@ def test_results_that_are_late_are_looked_for_again(dialect, tmp_path):
 def test_a_broken_download_is_made_whole(world, fault):
     view = world.submit()
     done = world.finish(view.batch_id)
-    world.sim.faults({"route": "download", **fault})
+    world.break_downloads(fault)
     rows = world.rows(done)
     assert sorted(map(world.dialect.row_id, rows)) == world.ids()
-    assert len(world.log("download")) >= 2
+    assert world.downloads() >= 2
 
 
 def test_a_download_that_stays_broken_stores_nothing(world):
     view = world.submit()
     done = world.finish(view.batch_id)
-    world.sim.faults({"route": "download", "fault": "truncate_close", "times": 1000})
+    world.break_downloads({"fault": "truncate_close", "times": 1000})
     with pytest.raises(DownloadError):
         world.rows(done, max_tries=2)
     assert list(world.store.digests()) == []
 
 
 def test_a_result_that_is_gone_says_so(dialect, tmp_path):
-    with world_of(dialect, tmp_path, {"kind": "lost_result"}) as world:
+    faults = [] if dialect.s3 else [{"kind": "lost_result"}]
+    with world_of(dialect, tmp_path, *faults) as world:
         view = world.submit()
         done = world.finish(view.batch_id)
+        if dialect.s3:
+            world.provider.delete_remote(view.batch_id, tuple(r.ref for r in done.results))
         with pytest.raises(ResultsGone):
             world.rows(done, max_tries=2)
 
@@ -351,11 +383,13 @@ def test_deleting_leaves_nothing_behind(world):
 
 @pytest.mark.parametrize("fault", ["bom", "crlf", "blank_lines", "no_final_newline"])
 def test_bytes_arrive_as_they_are(dialect, tmp_path, fault):
-    marks = {"bom": b"\xef\xbb\xbf", "crlf": b"\r\n", "blank_lines": b"\n\n"}
+    marks = {"bom": b"\xef\xbb\xbf", "crlf": b"\r\n"}
     with world_of(dialect, tmp_path, {"kind": fault}) as world:
         view = world.submit()
         done = world.finish(view.batch_id)
         receipt = download(world.provider, done.results[0], world.store)
         data = world.store.get(receipt.digest)
     assert marks.get(fault, b"") in data
+    blank = [line for line in data.split(b"\n")[:-1] if not line.strip()]
+    assert bool(blank) == (fault == "blank_lines")
     assert data.endswith(b"\n") == (fault != "no_final_newline")
