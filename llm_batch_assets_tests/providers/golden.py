@@ -24,7 +24,14 @@ from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.providers.factory import open_provider
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.types import BatchView, CreateRequest
-from llm_batch_assets_tests.providers.harness import DEPLOYMENT, DIALECTS, KEY, Dialect
+from llm_batch_assets_tests.providers.harness import (
+    DEPLOYMENT,
+    DIALECTS,
+    KEY,
+    Dialect,
+    bedrock_line,
+)
+from llm_batch_assets_tests.s3_server import running_s3
 from llm_batch_assets_tests.scripted_server import Request, ScriptedServer, Wire
 
 FOLDER = Path(__file__).parent / "golden"
@@ -34,13 +41,14 @@ HEADERS = (
     "anthropic-version",
     "content-type",
     "range",
+    "x-amz-checksum-sha256",
     "x-goog-upload-command",
     "x-goog-upload-offset",
     "x-goog-upload-protocol",
     "x-goog-upload-header-content-length",
     "x-goog-upload-header-content-type",
 )
-_SECRET = re.compile(r"(Bearer )\S+|sk-one")
+NAMES = ("anthropic", "bedrock", "gemini", "openai")
 _DROPPED = ("date", "connection", "content-length", "transfer-encoding", "server", "keep-alive")
 
 
@@ -120,16 +128,56 @@ def sent(request: Request, origin: str) -> dict[str, Any]:
     }
 
 
-def record(dialect: Dialect) -> dict[str, Any]:
+def dialect_of(name: str) -> Dialect:
+    """A provider's dialect; Bedrock's needs no server of its own here."""
+    if name != "bedrock":
+        return DIALECTS[name]
+    return Dialect(
+        name="bedrock",
+        endpoint="Converse",
+        model="anthropic.claude-haiku-4-5-20251001-v1:0",
+        line=bedrock_line,
+        row_id=lambda row: row["recordId"],
+        env=lambda sim, key: {
+            "AWS_ACCESS_KEY_ID": "test-access",
+            "AWS_SECRET_ACCESS_KEY": key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL_S3": sim.origin,
+            "AWS_ENDPOINT_URL_BEDROCK": sim.bedrock_url,
+            "LLM_BATCH_BEDROCK_ROLE_ARN": "arn:aws:iam::123456789012:role/BatchRole",
+            "LLM_BATCH_BEDROCK_S3": "s3://golden/p",
+        },
+    )
+
+
+def record(name: str) -> dict[str, Any]:
     """One life against the simulator, through a proxy that writes everything down."""
+    dialect = dialect_of(name)
     exchanges: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        sim = stack.enter_context(Simulator(seed=7, scale=0))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        options: dict[str, Any] = {}
+        key, storage = "sk-one", ""
+        if name == "bedrock":
+            server = stack.enter_context(running_s3(folder / "s3"))
+            key, storage = server.secret_key, re.sub("^http://", "", server.endpoint)
+            server.client().create_bucket(Bucket="golden")
+            options = {
+                "s3_endpoint": server.endpoint,
+                "s3_access_key": server.access_key,
+                "s3_secret_key": server.secret_key,
+                "bedrock_minimum": 1,
+            }
+        sim = stack.enter_context(Simulator(seed=7, scale=0, **options))
         upstream = re.sub("^http://", "", sim.origin)
 
         def forward(request: Request, wire: Wire) -> None:
-            connection = http.client.HTTPConnection(upstream, timeout=30)
-            headers = {k: v for k, v in request.headers.items() if k != "transfer-encoding"}
+            to_storage = storage and not request.path.startswith("/bedrock/")
+            where = storage if to_storage else upstream
+            connection = http.client.HTTPConnection(where, timeout=30)
+            headers = {
+                k: v for k, v in request.headers.items() if k not in ("transfer-encoding", "expect")
+            }
             headers["content-length"] = str(len(request.body))
             connection.request(request.method, request.target, request.body, headers)
             reply = connection.getresponse()
@@ -150,20 +198,32 @@ def record(dialect: Dialect) -> dict[str, Any]:
             connection.close()
 
         proxy = stack.enter_context(ScriptedServer(forward))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        env = {k: v.replace(sim.origin, proxy.url) for k, v in dialect.env(sim, "sk-one").items()}
-        provider = open_provider(dialect.name, env=env, deployment=DEPLOYMENT)
+        provider = open_provider(
+            name, env=dialect.env(Origin(proxy.url), key), deployment=DEPLOYMENT
+        )
         stack.callback(provider.close)
         outcome = life(provider, dialect, folder, lambda: sim.advance(86_400))
+        text = json.dumps({"outcome": outcome, "exchanges": exchanges})
+        assert key not in text, "a credential would be written"
     return {"outcome": outcome, "exchanges": exchanges}
+
+
+class Origin:
+    """Stands where a dialect expects a simulator."""
+
+    def __init__(self, url: str) -> None:
+        self.origin = url
+        self.base_url = f"{url}/v1"
+        self.anthropic_url = f"{url}/anthropic"
+        self.gemini_url = f"{url}/gemini"
+        self.bedrock_url = f"{url}/bedrock"
 
 
 def main() -> None:
     """Write every golden file."""
     FOLDER.mkdir(exist_ok=True)
-    for name, dialect in sorted(DIALECTS.items()):
-        text = json.dumps(record(dialect), indent=1, ensure_ascii=False, sort_keys=True)
-        assert not _SECRET.search(text), "a credential would be written"
+    for name in NAMES:
+        text = json.dumps(record(name), indent=1, ensure_ascii=False, sort_keys=True)
         (FOLDER / f"{name}.json").write_text(text + "\n")
 
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import unquote
 
-import boto3
 import pytest
 
 from llm_batch_assets.artifacts import open_store
@@ -46,13 +45,7 @@ def job(arn=ARN, status="InProgress", key=KEY, deployment="dep", **kw):
 @pytest.fixture
 def bucket(s3_server):
     name = f"bedrock-{secrets.token_hex(6)}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server.endpoint,
-        aws_access_key_id=s3_server.access_key,
-        aws_secret_access_key=s3_server.secret_key,
-        region_name="us-east-1",
-    )
+    client = s3_server.client()
     client.create_bucket(Bucket=name)
     client.bucket = name
     return client

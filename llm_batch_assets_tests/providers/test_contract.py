@@ -6,7 +6,6 @@ import hashlib
 import time
 from dataclasses import replace
 
-import boto3
 import pytest
 
 from llm_batch_assets.download import download
@@ -35,14 +34,7 @@ def dialect(request):
 
 @pytest.fixture(scope="module")
 def s3_bucket(s3_server):
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server.endpoint,
-        aws_access_key_id=s3_server.access_key,
-        aws_secret_access_key=s3_server.secret_key,
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="contract")
+    s3_server.client().create_bucket(Bucket="contract")
     return "contract"
 
 

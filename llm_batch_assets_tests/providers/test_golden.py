@@ -7,22 +7,19 @@ import json
 import pytest
 
 from llm_batch_assets.providers.factory import open_provider
-from llm_batch_assets_tests.providers.golden import FOLDER, life, sent
-from llm_batch_assets_tests.providers.harness import DEPLOYMENT, DIALECTS
+from llm_batch_assets_tests.providers.golden import (
+    FOLDER,
+    NAMES,
+    Origin,
+    dialect_of,
+    life,
+    sent,
+)
+from llm_batch_assets_tests.providers.harness import DEPLOYMENT
 from llm_batch_assets_tests.scripted_server import ScriptedServer
 
 
-class _Origin:
-    """Stands where the harness expects a simulator."""
-
-    def __init__(self, url):
-        self.base_url = f"{url}/v1"
-        self.anthropic_url = f"{url}/anthropic"
-        self.gemini_url = f"{url}/gemini"
-        self.bedrock_url = f"{url}/bedrock"
-
-
-@pytest.mark.parametrize("name", sorted(DIALECTS))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_recorded_exchange(name, tmp_path):
     golden = json.loads((FOLDER / f"{name}.json").read_text())
     waiting = list(golden["exchanges"])
@@ -39,9 +36,10 @@ def test_the_recorded_exchange(name, tmp_path):
         wire.reply(reply["status"], body, headers)
 
     with ScriptedServer(handler) as server:
-        env = DIALECTS[name].env(_Origin(server.url), "sk-other")
+        dialect = dialect_of(name)
+        env = dialect.env(Origin(server.url), "sk-other")
         provider = open_provider(name, env=env, deployment=DEPLOYMENT)
-        outcome = life(provider, DIALECTS[name], tmp_path, lambda: None)
+        outcome = life(provider, dialect, tmp_path, lambda: None)
         provider.close()
     for ours, recorded in differences:
         assert ours == recorded
