@@ -40,7 +40,8 @@ def report(account: Account) -> dict[str, Any]:
     gone = set(hold) | set(exhausted)
     again = [i for i, cls, *_ in rows if cls in ("retryable", "expired") and i not in gone]
     refetch = _bad_copy(account)
-    unknown = bool(sets["unknown"])
+    # Rows of nobody while ids are missing: a wrong file, or mangled ids. A person looks first.
+    unknown = bool(sets["unknown"]) or any(a.reason == "no_id" for a in account.anomalies)
     cancelled = account.view is not None and account.view.status == "cancelled"
     missing = sets["missing"]
     unreached = _unreached(account)
@@ -71,7 +72,7 @@ def report(account: Account) -> dict[str, Any]:
         + (len(ids) if account.in_flight else 0)
         == len(ids),
         "answers": answers_of(account),
-        "next": _next(account, sets, hold, exhausted, again, refetch, if_same),
+        "next": _next(account, sets, exhausted, again, refetch, if_same, unknown),
         "warn": warnings_of(account),
         "unknown_rows": [
             {"file": a.name, "line": a.line, "id": a.id, "reason": a.reason}
@@ -135,10 +136,10 @@ def _manifest_warnings(data: bytes, rows: int) -> list[str]:
 
 
 def _bad_copy(account: Account) -> bool:
-    """Whether the copy is known or bound to be bad: nothing may be sent again on its word."""
+    """Whether the copy is short, bad or not there: nothing may be sent again on its word."""
     if account.in_flight:
         return False
-    if any(not raw.whole for raw in account.raws):
+    if not account.whole:
         return True
     rejected = [a for a in account.anomalies if a.kind == "unreadable"]
     return any(a.line == 0 for a in rejected) or (bool(rejected) and account.rows == 0)
@@ -152,37 +153,37 @@ def _unreached(account: Account) -> bool:
 
 
 def _no_evidence(account: Account) -> bool:
-    return account.view is not None and account.view.status == "failed" and account.rows == 0
+    view = account.view
+    return view is not None and view.status == "failed" and not view.faults and not account.rows
 
 
 def _next(
     account: Account,
     sets: dict[str, list[str]],
-    hold: list[str],
     exhausted: list[str],
     again: list[str],
     refetch: bool,
     if_same: list[str] | None,
+    unknown: bool,
 ) -> list[str]:
     """Hints, not decisions."""
     view = account.view
     if account.in_flight:
-        unknown = view is not None and view.status == "unknown"
-        return ["poll", "alert:unknown_status"] if unknown else ["poll"]
+        strange = view is not None and view.status == "unknown"
+        return ["poll", "alert:unknown_status"] if strange else ["poll"]
     hints = []
     if refetch:
         return ["refetch"]
     if sets["succeeded"]:
         hints.append("accept")
-    if account.unread:
-        hints.append("refetch")
-    elif if_same is not None or any(a.kind == "unreadable" for a in account.anomalies):
+    if if_same is not None or any(a.kind == "unreadable" for a in account.anomalies):
         hints.append("refetch_once")
     reasons = set(account.table["reason"].to_pylist())
     if "capacity" in reasons:
         hints.append("backoff_until_capacity")
     if "reshape" in reasons:
-        hints.append("reshape:merge_or_split")
+        few = "bedrock.batch.too_few" in account.table["rule"].to_pylist()
+        hints.append("reshape:merge_with_other_records" if few else "reshape:split")
     elif again or if_same:
         hints.append("submit_retry_shard")
     hints.extend(sorted({f"hold:{h}" for h in account.table["hold"].to_pylist() if h is not None}))
@@ -190,9 +191,9 @@ def _next(
         hints.append("report_exhausted")
     if view is not None and view.status == "cancelled" and (sets["missing"] or sets["cancelled"]):
         hints.append("hold:cancelled_by_operator")
-    elif sets["unknown"] or sets["duplicate"] or _no_evidence(account):
+    elif sets["duplicate"] or (unknown and sets["missing"]) or _no_evidence(account):
         hints.append("hold:operator")
-    if sets["permanent_failure"]:
+    if sets["permanent_failure"] and not hints:
         hints.append("report_permanent")
     return hints
 

@@ -46,16 +46,17 @@ ERRORS = (
 )
 
 
-def answer_row(rng: random.Random, wire_id: str, text: str | None = None) -> bytes:
-    """A 2xx row of the responses endpoint."""
-    text = (
-        rng.choices(ANSWERS, weights=[30, 5, *[2] * (len(ANSWERS) - 2)])[0]
-        if text is None
-        else text
-    )
+def answer_row(
+    rng: random.Random, wire_id: str, text: str | None = None, status: str | None = None
+) -> bytes:
+    """A 2xx row of the responses endpoint; text and status at random unless given."""
+    if text is None:
+        text = rng.choices(ANSWERS, weights=[30, 5, *[2] * (len(ANSWERS) - 2)])[0]
+    if status is None:
+        status = rng.choices(["completed", "incomplete"], weights=[20, 1])[0]
     body = {
         "id": f"resp_{rng.getrandbits(32):08x}",
-        "status": rng.choices(["completed", "incomplete"], weights=[20, 1])[0],
+        "status": status,
         "error": None,
         "incomplete_details": None,
         "model": "gpt-5-mini-2025-08-07",

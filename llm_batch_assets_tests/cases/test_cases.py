@@ -1,0 +1,149 @@
+"""Every reported failure as a row: case -> steps -> assertions. No case lacks a row.
+
+A case of another room names the test that proves it there; one whose room does not exist yet is
+marked with what it waits for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm_batch_assets_tests.cases import steps
+from llm_batch_assets_tests.cases.driver import Case, names
+
+Step = Callable[[Case, Any, Path], None]
+ROOT = Path(__file__).parents[2]
+TESTS = "llm_batch_assets_tests"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is done with a case: here (``step``), by another room's test, or later."""
+
+    step: Step | None = None
+    proven_by: str = ""
+    later: str = ""
+
+
+def there(path: str) -> Row:
+    """Proven by ``<file>::<test>`` under the tests."""
+    return Row(proven_by=path)
+
+
+STEPS: dict[str, Row] = {
+    "017-failed-token-limit": Row(steps.capacity),
+    "021-counts-zero-on-completed": Row(steps.counts_warn),
+    "023-hundred-percent-not-terminal": Row(steps.each_look),
+    "026-unknown-status-value": Row(steps.unknown_status),
+    "028-cancel-lost-the-race": Row(steps.each_look),
+    "065-alias-vs-snapshot": Row(steps.served),
+    "067-usage-null-or-absent": Row(steps.usage_unknown),
+    "086-error-code-matrix": Row(steps.used_up),
+    "087-anthropic-error-matrix": Row(steps.used_up),
+    "090-anthropic-ended-no-results-url": Row(steps.each_look),
+    "122-gemini-succeeded-no-file-yet": Row(steps.each_look),
+    "140-create-read-timeout": there("engine/test_http_faults.py::test_create"),
+    "141-create-500-after-accept": there("engine/test_http_faults.py::test_create"),
+    "143-crash-before-persist": there(
+        "engine/test_run.py::test_killed_and_started_again_it_continues"
+    ),
+    "144-two-jobs-one-intent": there(
+        "engine/test_batch_faults.py"
+        "::test_a_batch_made_behind_our_back_is_found_cancelled_and_paid_twice"
+    ),
+    "145-list-empty-page-has-more": there(
+        "engine/test_http_faults.py::test_a_list_that_does_not_come_to_its_end_proves_nothing"
+    ),
+    "147-poll-transients": there("engine/test_http_faults.py::test_a_call_that_is_asked_again"),
+    "148-404-wrong-credential": there(
+        "engine/test_http_faults.py::test_another_credential_concludes_nothing"
+    ),
+    "150-create-429-enqueued": there("engine/test_http_faults.py::test_create"),
+    "155-download-faults": Row(steps.short_downloads),
+    "158-late-first-attempt": there(
+        "reconcile/test_settle.py::test_the_first_accepted_answer_is_the_recorded_one"
+    ),
+    "159-exceed-poll-deadline": Row(steps.own_clock),
+    "160-clock-skew": Row(steps.own_clock),
+    "161-fetch-fails-on-cancelled-job": Row(steps.unread_errors),
+    "163-succeeded-but-unreadable": there(
+        "engine/test_batch_faults.py::test_lost_results_are_held_and_then_for_people"
+    ),
+    "164-manifest-shrinks": Row(steps.not_sent_is_missing),
+    "165-preflight-openai": Row(steps.preflight),
+    "166-preflight-anthropic-ids": Row(steps.preflight),
+    "168-preflight-metadata": Row(steps.preflight_metadata),
+    "170-same-run-key-one-tick": there(
+        "defs/test_dispatch.py::test_what_a_live_run_is_about_is_left_out"
+    ),
+    "171-run-key-for-ever": there(
+        "defs/test_dispatch.py::test_a_repeat_waits_longer_each_time_under_a_new_key"
+    ),
+    "173-partition-keys": Row(steps.partition_keys),
+    "174-check-passes-on-other-partition": there(
+        "defs/test_checks.py::test_each_check_alone_stops_publishing"
+    ),
+    "175-backfill-race-target": there(
+        "defs/test_checks.py::test_each_check_alone_stops_publishing"
+    ),
+    "177-late-run": there("ledger/test_ledger.py::test_a_stale_token_decides_nothing"),
+    "178-retry-reruns-all-steps": there("defs/test_clicks.py::test_provider_job_sends_once"),
+    "180-slot-leak": there("ledger/test_ledger.py::test_a_lease_ends_at_its_second"),
+    "181-single-run-backfill-marks-all": there(
+        "defs/test_clicks.py::test_several_bad_keys_of_a_range_leave_the_run_green"
+    ),
+    "183-non-blocking-check": there(
+        "defs/test_checks.py::test_an_open_revision_warns_and_the_guard_refuses"
+    ),
+    "185-price-table": Row(later="costs: `costs.py` and the price table come with a later issue"),
+}
+"""Cases that need more than their files. Every other ``file`` case has the step ``files``."""
+
+FILES = """
+001 002 004 005 006 007 008 009 010 011 012 013 015 016 018 019 024 025 030 031 034 035 036 039 040
+042 044 044b 045 047 047b 048 050 051 052 054 055 057 069 070 072 073 075 076 078 079 081 092 093
+094 094b 096 100 102 103 104 107 109 115 116 118 120 124 125 126
+"""
+
+
+def row_of(name: str) -> Row | None:
+    """The row of a case."""
+    if name in STEPS:
+        return STEPS[name]
+    return Row(steps.files) if name.split("-")[0] in FILES.split() else None
+
+
+def test_no_case_lacks_a_row_and_no_row_lacks_a_case() -> None:
+    assert [name for name in names() if row_of(name) is None] == []
+    assert sorted(STEPS.keys() - set(names())) == []
+    assert sorted(set(FILES.split()) - {name.split("-")[0] for name in names()}) == []
+    assert len(names()) == 105
+
+
+def test_every_kind_is_driven_as_its_kind() -> None:
+    """File and preflight cases run here; nothing of theirs is left to another room."""
+    for name in names():
+        row, kind = row_of(name), Case(name).kind
+        assert row is not None
+        if kind in ("file", "preflight"):
+            assert row.step is not None, name
+
+
+@pytest.mark.parametrize("name", names())
+def test_case(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    row, case = row_of(name), Case(name)
+    assert row is not None
+    if row.step is not None:
+        row.step(case, capsys, tmp_path)
+    elif row.proven_by:
+        file, test = row.proven_by.split("::")
+        tree = ast.parse((ROOT / TESTS / file).read_text("utf-8"))
+        assert test in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    else:
+        assert row.later and case.kind in ("script", "dagster") and case.want
