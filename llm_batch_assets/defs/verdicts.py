@@ -18,9 +18,9 @@ from llm_batch_assets.publish import PPM
 
 NAMED = 10
 _SENSORS = "The sensors go on by themselves."
-_REVIEW = "It needs a person: look at human_review, then materialize reconciled_records again."
+_REVIEW = "It needs a person: `llm-batch-assets show RECORD` says why it is where it is."
 _AGAIN = "Materialize raw_results of that shard: its files are fetched and judged again."
-_STOP = "It needs a person: the report and the manifest disagree, nothing may be published from it."
+_STOP = "It needs a person: report and manifest disagree. `llm-batch-assets verify` says where."
 
 
 @dataclass(frozen=True, slots=True)
