@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
@@ -12,9 +12,11 @@ from llm_batch_assets.ledger.states import COLLECTABLE, LIVE, POLLED, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
 from llm_batch_assets.settings import Settings
 
-WorkKind = Literal["submit", "look", "poll", "collect", "account", "publish", "cancel", "clean"]
+WorkKind = Literal[
+    "submit", "look", "poll", "collect", "account", "publish", "cancel", "stray", "clean"
+]
 
-URGENCY = ("collect", "cancel", "poll", "look", "publish", "account", "submit", "clean")
+URGENCY = ("stray", "collect", "cancel", "poll", "look", "publish", "account", "submit", "clean")
 """What can be lost comes first (results that may expire), what costs money comes last."""
 
 MAX_POLL_SECONDS = 600.0
@@ -29,7 +31,7 @@ class Work:
 
     Attributes:
         work_id: stable for the same need: two workers that plan it name it alike.
-        key: submission_key, account digest or revision id as text, by kind.
+        key: submission_key, account digest, batch id or revision id as text, by kind.
         due_at: microseconds UTC.
     """
 
@@ -64,6 +66,10 @@ def due(snapshot: Snapshot, settings: Settings) -> list[Work]:
     work = [item for view in snapshot.revisions for item in _of_revision(view, snapshot, settings)]
     work += _looks(snapshot, settings)
     work += [_shard_work("clean", row, at) for row, at in snapshot.cleanable if at <= snapshot.now]
+    work += [
+        replace(_shard_work("stray", row, snapshot.now), work_id=f"stray:{batch}", key=batch)
+        for row, batch in snapshot.strays
+    ]
     return sorted(work, key=lambda item: (URGENCY.index(item.kind), item.due_at))
 
 

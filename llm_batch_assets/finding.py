@@ -7,7 +7,9 @@ makes way for the next epoch. Anything else proves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from llm_batch_assets import provisional
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.errors import LeaseLost, NotReady, ProviderError, TransitionRefused
 from llm_batch_assets.identity import submission_key
@@ -83,10 +85,10 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         )
     deps.progress("look", f"{len(waiting)} waiting")
     found: dict[str, list[BatchView]] = {}
-    seen = set()
+    listing: list[BatchView] = []
     try:
         for view in provider.list_batches():
-            seen.add(view.batch_id)
+            listing.append(view)
             if view.deployment == deps.ledger.deployment and view.submission_key:
                 found.setdefault(view.submission_key, []).append(view)
     except ProviderError as error:
@@ -94,19 +96,19 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
             deps.ledger,
             account,
             started_at=started,
-            batches=len(seen),
+            batches=len(listing),
             counts=False,
             reason=str(error)[:500],
         )
         raise
     with deps.ledger.read() as connection:
         known = facts.known_batches(connection, account)
-    counts = not known or bool(known & seen)
+    counts = not known or any(view.batch_id in known for view in listing)
     facts.record_look(
         deps.ledger,
         account,
         started_at=started,
-        batches=len(seen),
+        batches=len(listing),
         counts=counts,
         reason="to the end" if counts else "shows no batch that we know of this account",
     )
@@ -114,50 +116,129 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         for view in views:
             if view.batch_id not in known:
                 facts.record_batch(deps.ledger, account, view, key, "list")
+    walk = _Walk(started, counts, tuple(listing), found)
     result = []
     for row in waiting:
         try:
             with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lse:
-                result.append(
-                    _conclude(row, found.get(row.submission_key, []), deps, lse, started, counts)
-                )
+                result.append(_conclude(row, walk, deps, lse, provider))
         except (NotReady, LeaseLost, TransitionRefused):
             continue  # another worker is at it, or has been: its word stands
-    for key, views in found.items():
-        _settle_duplicates(key, views, deps, provider)
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One walk over an account's list.
+
+    Attributes:
+        counts: it came to the end and showed what it should: absence may rest on it.
+        found: batches that carry a submission_key of this deployment.
+    """
+
+    started: int
+    counts: bool
+    listing: tuple[BatchView, ...]
+    found: dict[str, list[BatchView]]
+
+
 def _conclude(
-    row: SubmissionRow,
-    views: Sequence[BatchView],
-    deps: Deps,
-    lease: Lease,
-    started: int,
-    counts: bool,
+    row: SubmissionRow, walk: _Walk, deps: Deps, lease: Lease, provider: BatchProvider
 ) -> SubmissionRow:
     with deps.ledger.read() as connection:
         row = rows.load(connection, row.submission_key)
+        known = facts.facts_of(connection, row.submission_key)
     deadline = row.post_deadline or 0
     if row.state == "SUBMITTING":
-        if started <= deadline:
+        if walk.started <= deadline:
             return row  # its create may still be on the way
         row = uncertain(row, deps, lease, "the worker that claimed it is gone")
     if row.state != "UNCERTAIN":
         return row
+    views = walk.found.get(row.submission_key, [])
+    if known and not views:
+        # Some worker saw it answered; the list is only late.
+        views = [provider.get(batch_id) for batch_id, _ in known[:1]]
     if views:
         return bind(row, oldest(views), deps, lease, "found")
+    if not provider.settles_by_label:
+        bound = _provisional(row, walk, deps, lease, provider)
+        if bound is not None:
+            return bound
     settle = int(deps.settings.settle_interval * 1_000_000)
-    if not counts or started < deadline + settle:
+    if not walk.counts or walk.started < deadline + settle:
         return row
     if row.first_look_at is None:
-        rows.note(deps.ledger, row, first_look_at=started, looks=row.looks + 1)
+        rows.note(deps.ledger, row, first_look_at=walk.started, looks=row.looks + 1)
         return _delete_input(row, deps)
     if row.input_deleted_at is None and row.input_ref is not None:
         return _delete_input(row, deps)
-    if started < max(row.first_look_at, row.input_deleted_at or 0) + settle:
+    if walk.started < max(row.first_look_at, row.input_deleted_at or 0) + settle:
         return row
     return _absent(row, deps, lease)
+
+
+def _provisional(
+    row: SubmissionRow, walk: _Walk, deps: Deps, lease: Lease, provider: BatchProvider
+) -> SubmissionRow | None:
+    """What the candidates say, or None when there is none and absence may be considered."""
+    with deps.ledger.read() as connection:
+        ours = facts.known_batches(connection, provider.account())
+        rejected = facts.rejected_of(connection, row.submission_key)
+    found = provisional.candidates(row, walk.listing, ours=ours, rejected=rejected)
+    verdict = provisional.judge(found, row, provider)
+    for view in verdict.foreign:
+        facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, "another's first line")
+    if verdict.proven:
+        for view in verdict.proven:
+            facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
+        return bind(row, verdict.proven[0], deps, lease, "proven")
+    if len(verdict.open) == 1:
+        view = verdict.open[0]
+        return rows.transition(
+            deps.ledger,
+            row,
+            "PROVISIONAL",
+            lease=lease,
+            worker=deps.worker,
+            reason=f"{view.batch_id} fits; its first line will prove it",
+            raw_status=view.raw_status,
+            batch_id=view.batch_id,
+            bound_how="provisional",
+            bound_at=deps.ledger.time(),
+            provider_created_at=to_micros(view.created_at),
+        )
+    # Several that cannot be told apart: wait for their ends, never guess.
+    return row if verdict.open else None
+
+
+def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
+    """At the end of a provisional batch: its first line makes it ours, or it is let go.
+
+    Raises:
+        ProviderError, DownloadError: its results could not be opened; nothing is concluded.
+    """
+    provider = deps.provider(row.provider)
+    verdict = provisional.judge([view], row, provider)
+    if verdict.open:
+        return row
+    if verdict.proven:
+        facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
+        return row
+    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, "another's first line")
+    with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
+        return rows.transition(
+            deps.ledger,
+            row,
+            "UNCERTAIN",
+            lease=lease,
+            worker=deps.worker,
+            reason=f"the first line of {view.batch_id} is another's",
+            batch_id=None,
+            bound_how=None,
+            first_look_at=None,
+            looks=0,
+        )
 
 
 def _delete_input(row: SubmissionRow, deps: Deps) -> SubmissionRow:
@@ -194,19 +275,19 @@ def oldest(views: Sequence[BatchView]) -> BatchView:
     return min(views, key=lambda v: (to_micros(v.created_at) or 0, v.batch_id))
 
 
-def _settle_duplicates(
-    key: str, views: Sequence[BatchView], deps: Deps, provider: BatchProvider
-) -> None:
-    """Cancel and book every live batch of a submission that is not the bound one."""
-    with deps.ledger.read() as connection:
-        row = rows.find(connection, key)
-    if row is None or row.state in {"SUBMITTING", "UNCERTAIN"}:
-        return  # nothing is bound yet: guessing could cancel the one to keep
-    for view in views:
-        if view.batch_id == row.batch_id:
-            continue
-        reason = "a second batch of a bound submission" if row.batch_id else f"of {row.state} work"
-        new = facts.record_duplicate(deps.ledger, provider.account(), view.batch_id, key, reason)
-        if new and view.status in {"queued", "running", "unknown"}:
-            provider.cancel(view.batch_id)
-            facts.mark_duplicate_cancelled(deps.ledger, provider.account(), view.batch_id)
+def cancel_stray(row: SubmissionRow, batch_id: str, deps: Deps) -> bool:
+    """Cancel and book a batch of ours that no submission is bound to: it was paid for in vain.
+
+    Returns:
+        True when it was not booked before.
+    """
+    provider = deps.provider(row.provider)
+    account = provider.account()
+    deps.progress("stray", row.shard_key)
+    why = (
+        f"a second batch beside {row.batch_id}" if row.batch_id else f"a batch of {row.state} work"
+    )
+    new = facts.record_duplicate(deps.ledger, account, batch_id, row.submission_key, why)
+    provider.cancel(batch_id)
+    facts.mark_duplicate_cancelled(deps.ledger, account, batch_id)
+    return new

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_batch_assets import finding
 from llm_batch_assets.deps import Deps
-from llm_batch_assets.errors import LeaseLost, NotReady, ProviderError, TransitionRefused
+from llm_batch_assets.errors import (
+    DownloadError,
+    LeaseLost,
+    NotReady,
+    ProviderError,
+    TransitionRefused,
+)
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.leases import held
@@ -31,26 +38,31 @@ def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
     if row.batch_id is None or row.state not in POLLED:
         return row
     if row.account is not None and row.account != provider.account():
-        rows.note(
-            deps.ledger,
-            row,
-            polled_at=deps.ledger.time(),
-            poll_faults=row.poll_faults + 1,
-            last_error="made with another credential: only that one can see the batch",
-        )
-        return row
+        return _missed(row, deps, "made with another credential: only that one can see the batch")
     try:
         view = provider.get(row.batch_id)
     except ProviderError as error:
-        rows.note(
-            deps.ledger,
-            row,
-            polled_at=deps.ledger.time(),
-            poll_faults=row.poll_faults + 1,
-            last_error=str(error)[:500],
-        )
-        return row
+        return _missed(row, deps, str(error))
+    if row.state == "PROVISIONAL" and view.status in TERMINAL_STATUSES:
+        try:
+            row = finding.prove(row, view, deps)
+        except (ProviderError, DownloadError, NotReady, LeaseLost, TransitionRefused) as error:
+            return _missed(row, deps, str(error))
+        if row.state != "PROVISIONAL":
+            return row
     return observe(row, view, deps)
+
+
+def _missed(row: SubmissionRow, deps: Deps, why: str) -> SubmissionRow:
+    """A failed look changes nothing but when the next one is due."""
+    rows.note(
+        deps.ledger,
+        row,
+        polled_at=deps.ledger.time(),
+        poll_faults=row.poll_faults + 1,
+        last_error=why[:500],
+    )
+    return row
 
 
 def observe(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:

@@ -7,14 +7,15 @@ provider's own refusal leaves the submission UNCERTAIN, and only looks decide fr
 from __future__ import annotations
 
 from llm_batch_assets.deps import Deps
-from llm_batch_assets.errors import ProviderError
-from llm_batch_assets.finding import bind, uncertain
+from llm_batch_assets.errors import LeaseLost, ProviderError, TransitionRefused
+from llm_batch_assets.finding import bind, cancel_stray, uncertain
 from llm_batch_assets.ledger import claims, facts
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.leases import Lease, held, still_held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
-from llm_batch_assets.types import CreateRequest
+from llm_batch_assets.provisional import newest
+from llm_batch_assets.types import BatchView, CreateRequest
 
 LEASE_MARGIN = 10.0
 """Seconds by which the lease of a create outlives its deadline."""
@@ -59,6 +60,7 @@ def submit_leased(
     limit = deps.settings.post_limit(row.bytes)
     if row.state == "VALIDATED" and provider.has_upload:
         row = _upload(row, deps, provider, lease, limit)
+    unlabelled = not provider.settles_by_label
     row = claims.claim(
         deps.ledger,
         row.submission_key,
@@ -66,6 +68,8 @@ def submit_leased(
         worker=deps.worker,
         account=provider.account(),
         post_seconds=limit,
+        fence=newest(provider) if unlabelled else None,
+        exclusive=unlabelled,
     )
     return _create(row, deps, provider, lease, limit, endpoint, model)
 
@@ -153,7 +157,24 @@ def _create(
         except ProviderError as error:
             return _not_created(row, deps, lease, error)
     facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "create")
-    return bind(row, view, deps, lease, "answer")
+    try:
+        return bind(row, view, deps, lease, "answer")
+    except (LeaseLost, TransitionRefused):
+        return _late_answer(row, view, deps)
+
+
+def _late_answer(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
+    """Another worker has decided while this create was on its way: the batch is known, that's all.
+
+    Still undecided, a look binds it; decided otherwise, it is a second batch and is cancelled.
+    """
+    with deps.ledger.read() as connection:
+        row = rows.load(connection, row.submission_key)
+    if row.state not in {"SUBMITTING", "UNCERTAIN", "PROVISIONAL"} and (
+        row.batch_id != view.batch_id
+    ):
+        cancel_stray(row, view.batch_id, deps)
+    return row
 
 
 def _not_created(

@@ -11,7 +11,7 @@ from llm_batch_assets.engine.cleaning import clean
 from llm_batch_assets.engine.collecting import collect
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.publishing import publish
-from llm_batch_assets.ledger import claims, leases, views
+from llm_batch_assets.ledger import claims, facts, leases, views
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.manifest import load_manifest
@@ -36,6 +36,8 @@ def execute(work: Work, deps: Deps) -> Outcome:
         return publish(work.revision_id, deps)
     if work.kind == "look":
         return _look(work, deps)
+    if work.kind == "stray":
+        return _stray(work, deps)
     with deps.ledger.read() as connection:
         row = rows.load(connection, work.key)
     if work.kind == "submit":
@@ -103,6 +105,21 @@ def _look(work: Work, deps: Deps) -> Outcome:
         bool(found or absent),
         f"{len(waiting)} waited: {found} found, {absent} proven absent",
         {"waiting": len(waiting), "found": found, "absent": absent},
+    )
+
+
+def _stray(work: Work, deps: Deps) -> Outcome:
+    with deps.ledger.read() as connection:
+        found = [key for key, batch_id in facts.strays(connection) if batch_id == work.key]
+        row = rows.load(connection, found[0]) if found else None
+    new = row is not None and finding.cancel_stray(row, work.key, deps)
+    return Outcome(
+        "stray",
+        work.shard_key or work.dataset,
+        "cancelled",
+        new,
+        f"{work.key} is a second batch of {work.shard_key}: cancelled and booked",
+        {"batch_id": work.key},
     )
 
 

@@ -86,6 +86,8 @@ def claim(
     worker: Worker,
     account: str,
     post_seconds: float,
+    fence: str | None = None,
+    exclusive: bool = False,
 ) -> SubmissionRow:
     """Commit the intent to create: gates, lease, deadline and account, all in one transaction.
 
@@ -96,6 +98,9 @@ def claim(
         worker: who claims.
         account: digest of the credential that will be used.
         post_seconds: wall-clock limit of the create call.
+        fence: the newest batch of the account before this create.
+        exclusive: the provider's batches carry no label of ours, so that only one create of the
+            account may be unacknowledged at a time.
 
     Returns:
         The row in SUBMITTING.
@@ -111,6 +116,8 @@ def claim(
         if row.state not in SENDABLE:
             raise TransitionRefused(f"{row.shard_key} is {row.state}: nothing to send.")
         _check_gates(connection, row, now)
+        if exclusive:
+            _check_alone(connection, row, account)
         move(
             connection,
             ledger,
@@ -123,6 +130,7 @@ def claim(
             posted_at=now,
             post_deadline=now + int(post_seconds * 1_000_000),
             tries=row.tries + 1,
+            fence=fence,
             first_look_at=None,
             input_deleted_at=None,
             looks=0,
@@ -139,7 +147,7 @@ def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
         # first claim changes the row, so it takes the workload's lock before the row's own:
         # the other way round two first claims would wait for each other.
         if revision.started_at is None:
-            _lock_workload(connection, revision)
+            _lock(connection, f"{revision.tenant_id}/{revision.workload}")
         query = query.with_for_update(read=revision.started_at is not None)
         revision = connection.execute(query).one()
     if row.hold is not None:
@@ -163,12 +171,28 @@ def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
         _start(connection, revision, now)
 
 
-def _lock_workload(connection: Connection, revision: Any) -> None:
-    """Until the transaction ends: the count of datasets must not change under two first claims."""
-    connection.execute(
-        sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"),
-        {"name": f"{revision.tenant_id}/{revision.workload}"},
-    )
+def _check_alone(connection: Connection, row: SubmissionRow, account: str) -> None:
+    """Two unacknowledged creates of one account could not be told apart."""
+    if connection.dialect.name != "sqlite":
+        _lock(connection, f"account:{account}")
+    s = schema.submissions
+    waits = connection.execute(
+        sa.select(sa.func.count()).where(
+            s.c.account == account,
+            s.c.state.in_(("SUBMITTING", "UNCERTAIN")),
+            s.c.id != row.id,
+        )
+    ).scalar_one()
+    if waits:
+        raise GateClosed(
+            f"{row.shard_key} waits: a create of this account is not acknowledged yet.",
+            remedy="A look at the provider's list decides that one first.",
+        )
+
+
+def _lock(connection: Connection, name: str) -> None:
+    """Until the transaction ends: what was counted must not change under another's count."""
+    connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
 
 
 def _start(connection: Connection, revision: Any, now: int) -> None:

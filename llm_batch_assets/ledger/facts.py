@@ -130,3 +130,47 @@ def record_raw_file(
                 "at": ledger.now(connection),
             },
         )
+
+
+def reject_batch(ledger: Ledger, submission_key: str, batch_id: str, reason: str) -> None:
+    """Note that a candidate is proven to be another's: it is never considered again."""
+    with ledger.write("reject_fact") as connection:
+        insert_first(
+            connection,
+            schema.rejected_batches,
+            {
+                "submission_key": submission_key,
+                "batch_id": batch_id,
+                "seen_at": ledger.now(connection),
+                "reason": reason,
+            },
+        )
+
+
+def rejected_of(connection: Connection, submission_key: str) -> frozenset[str]:
+    """Candidates of a submission that were proven to be another's."""
+    table = schema.rejected_batches
+    query = sa.select(table.c.batch_id).where(table.c.submission_key == submission_key)
+    return frozenset(row.batch_id for row in connection.execute(query))
+
+
+def strays(connection: Connection) -> list[tuple[str, str]]:
+    """Batches of ours that no submission is bound to, as (submission_key, batch_id).
+
+    A batch whose submission still waits for its own look is none; one whose cancel the provider
+    has taken is none any more.
+    """
+    p, s, d = schema.provider_batches, schema.submissions, schema.duplicate_batches
+    other = s.alias()
+    bound = sa.exists().where(other.c.batch_id == p.c.batch_id, other.c.account == p.c.account)
+    settled = sa.exists().where(
+        d.c.account == p.c.account, d.c.batch_id == p.c.batch_id, d.c.cancelled_at.is_not(None)
+    )
+    waits = ("SUBMITTING", "UNCERTAIN", "PROVISIONAL")
+    query = (
+        sa.select(p.c.submission_key, p.c.batch_id)
+        .join(s, s.c.submission_key == p.c.submission_key)
+        .where(s.c.state.not_in(waits), ~bound, ~settled, p.c.deleted_at.is_(None))
+        .order_by(p.c.id)
+    )
+    return [(row.submission_key, row.batch_id) for row in connection.execute(query)]

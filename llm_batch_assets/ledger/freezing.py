@@ -8,21 +8,14 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from llm_batch_assets.errors import GateClosed, LabelConflict, LeaseLost, TransitionRefused
+from llm_batch_assets.errors import GateClosed, LeaseLost, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger, insert_first
+from llm_batch_assets.ledger.labels import Label, bind_labels
 from llm_batch_assets.ledger.leases import Lease, fenced
+from llm_batch_assets.ledger.people import log_decision
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow, as_row
 from llm_batch_assets.ledger.worker import Worker
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A version label and the digest of the content it stands for."""
-
-    kind: str
-    version: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +36,14 @@ class RevisionSpec:
     delete_after: int | None = None
     carried: int | None = None
     carried_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Supersedes:
+    """The older revision that a new one takes the place of, and why."""
+
+    revision_id: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,50 +126,17 @@ def check_open_datasets(connection: Connection, tenant_id: str, workload: str, l
         )
 
 
-def bind_labels(
-    connection: Connection, tenant_id: str, workload: str, labels: Iterable[Label], now: int
-) -> None:
-    """Bind version labels to their content at first use.
-
-    Raises:
-        LabelConflict: a known label stands for other content; both digests are named.
-    """
-    table = schema.labels
-    for label in labels:
-        row = {
-            "tenant_id": tenant_id,
-            "workload": workload,
-            "kind": label.kind,
-            "version": label.version,
-            "digest": label.digest,
-            "bound_at": now,
-        }
-        if insert_first(connection, table, row):
-            continue
-        known = connection.execute(
-            sa.select(table.c.digest).where(
-                table.c.tenant_id == tenant_id,
-                table.c.workload == workload,
-                table.c.kind == label.kind,
-                table.c.version == label.version,
-            )
-        ).scalar_one()
-        if known != label.digest:
-            raise LabelConflict(
-                f"The {label.kind} version {label.version!r} of {workload} stands for "
-                f"{known}, but its content now has the digest {label.digest}.",
-                remedy=f"Give the changed {label.kind} a new version.",
-            )
-
-
 def open_revision(
     ledger: Ledger,
     revision: RevisionSpec,
     job: JobSpec,
     labels: Iterable[Label],
     worker: Worker,
+    supersedes: Supersedes | None = None,
 ) -> tuple[RevisionRow, JobRow, bool]:
     """Write a revision with its first job, or read the one that was written first.
+
+    What it supersedes is marked in the same transaction: no moment has two that may send.
 
     Returns:
         The revision, its attempt 1, and whether this call wrote them.
@@ -184,6 +152,8 @@ def open_revision(
         if known is not None:
             return known, jobs_of(connection, known.id)[0], False
         bind_labels(connection, revision.tenant_id, revision.workload, labels, now)
+        if supersedes is not None:
+            mark_superseded(connection, ledger, supersedes, worker)
         check_open_datasets(
             connection, revision.tenant_id, revision.workload, revision.open_datasets
         )
@@ -205,6 +175,31 @@ def open_revision(
                 .values(started_at=now)
             )
     return opened, first, True
+
+
+def mark_superseded(
+    connection: Connection, ledger: Ledger, supersedes: Supersedes, worker: Worker
+) -> bool:
+    """Nothing of a revision is sent, sent again or published from here on; batches are collected.
+
+    Returns:
+        False when it was superseded before.
+    """
+    r = schema.revisions
+    result = connection.execute(
+        sa.update(r)
+        .where(r.c.id == supersedes.revision_id, r.c.superseded_at.is_(None))
+        .values(
+            superseded_at=ledger.now(connection),
+            superseded_by=worker.actor,
+            superseded_reason=supersedes.reason[:500],
+        )
+    )
+    if result.rowcount != 1:
+        return False
+    target = f"revision:{supersedes.revision_id}"
+    log_decision(connection, ledger, target, "supersede", worker, supersedes.reason)
+    return True
 
 
 def cut_job(

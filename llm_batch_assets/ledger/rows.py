@@ -109,6 +109,7 @@ class SubmissionRow:
     input_ref: str | None
     posted_at: int | None
     post_deadline: int | None
+    fence: str | None
     first_look_at: int | None
     input_deleted_at: int | None
     looks: int

@@ -158,6 +158,8 @@ submissions = Table(
     Column("input_ref", Text),
     Column("posted_at", Micros),
     Column("post_deadline", Micros),
+    # The newest batch of the account before the POST: what is looked for is newer than this.
+    Column("fence", Text),
     # Looking for a batch whose create was never answered.
     Column("first_look_at", Micros),
     Column("input_deleted_at", Micros),
@@ -226,6 +228,15 @@ duplicate_batches = Table(
     Column("submission_key", Text, nullable=False),
     Column("found_at", Micros, nullable=False),
     Column("cancelled_at", Micros),
+    Column("reason", Text, nullable=False),
+)
+
+rejected_batches = Table(
+    "rejected_batches",
+    metadata,
+    Column("submission_key", Text, primary_key=True),
+    Column("batch_id", Text, primary_key=True),
+    Column("seen_at", Micros, nullable=False),
     Column("reason", Text, nullable=False),
 )
 

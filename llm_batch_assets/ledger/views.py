@@ -11,10 +11,11 @@ from sqlalchemy.engine import Connection
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.cleaning import deletable
 from llm_batch_assets.ledger.database import Ledger
+from llm_batch_assets.ledger.facts import strays
 from llm_batch_assets.ledger.freezing import find_revision, jobs_of
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow, as_row
 from llm_batch_assets.ledger.states import COLLECTABLE, ENDED, LIVE, POLLED
-from llm_batch_assets.ledger.submissions import joined
+from llm_batch_assets.ledger.submissions import joined, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Snapshot:
     """account -> when its newest walk over the list started."""
     cleanable: tuple[tuple[SubmissionRow, int], ...] = ()
     """Submissions whose copies at the provider may go, and since when (microseconds)."""
+    strays: tuple[tuple[SubmissionRow, str], ...] = ()
+    """Batches of ours that no submission is bound to, by the submission they were made for."""
 
 
 def snapshot(
@@ -102,7 +105,13 @@ def snapshot(
         )
         last_look = {account: int(at) for account, at in looks}
         cleanable = deletable(connection, now, workload=workload, dataset=dataset)
-    return Snapshot(now, views, counts, last_look, tuple(cleanable))
+        found = [(load(connection, key), batch_id) for key, batch_id in strays(connection)]
+    mine = tuple(
+        (row, batch_id)
+        for row, batch_id in found
+        if workload in (None, row.workload) and dataset in (None, row.dataset)
+    )
+    return Snapshot(now, views, counts, last_look, tuple(cleanable), mine)
 
 
 def _has_paid_work() -> sa.ColumnElement[bool]:
@@ -139,6 +148,27 @@ def view_by_id(ledger: Ledger, revision_id: int) -> RevisionView:
             sa.select(schema.revisions).where(schema.revisions.c.id == revision_id)
         ).one()
         return _view(connection, as_row(RevisionRow, row))
+
+
+def settled_revisions(
+    ledger: Ledger, tenant_id: str, workload: str, dataset: str | None = None
+) -> list[RevisionView]:
+    """Revisions of a workload (of one dataset) that have an accounting, the newest first."""
+    r = schema.revisions
+    query = (
+        sa.select(r)
+        .where(
+            r.c.tenant_id == tenant_id,
+            r.c.workload == workload,
+            r.c.closure_digest.is_not(None),
+        )
+        .order_by(r.c.id.desc())
+    )
+    if dataset is not None:
+        query = query.where(r.c.dataset == dataset)
+    with ledger.read() as connection:
+        rows = [as_row(RevisionRow, row) for row in connection.execute(query)]
+        return [_view(connection, row) for row in rows]
 
 
 def _view(connection: Connection, revision: RevisionRow) -> RevisionView:

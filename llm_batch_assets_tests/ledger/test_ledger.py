@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sa
 
@@ -230,3 +232,53 @@ def test_migrations_give_exactly_the_tables_of_the_schema(ledger: Ledger) -> Non
             opts={"version_table": "llm_batch_alembic_version", "compare_type": True},
         )
         assert compare_metadata(context, schema.metadata) == []
+
+
+def test_a_batch_that_nothing_is_bound_to_is_a_stray_until_its_cancel_is_booked(
+    ledger: Ledger,
+) -> None:
+    frozen(ledger)
+    row, lease = _claim(ledger)
+    for name in ("batch_1", "batch_2"):
+        facts.record_batch(ledger, "acc", BatchView(name, "validating", "queued"), KEY, "list")
+    assert views.snapshot(ledger).strays == ()  # nothing is bound yet: guessing could cancel both
+    submissions.transition(
+        ledger, row, "SUBMITTED", lease=lease, worker=WORKER, reason="", batch_id="batch_1"
+    )
+    assert [batch for _, batch in views.snapshot(ledger).strays] == ["batch_2"]
+    facts.record_duplicate(ledger, "acc", "batch_2", KEY, "second")
+    assert [batch for _, batch in views.snapshot(ledger).strays] == ["batch_2"]  # not cancelled
+    facts.mark_duplicate_cancelled(ledger, "acc", "batch_2")
+    assert views.snapshot(ledger).strays == ()
+
+
+def test_only_one_create_of_an_account_may_be_unacknowledged_where_batches_have_no_label(
+    ledger: Ledger,
+) -> None:
+    frozen(ledger)
+    _claim(ledger)
+    lease = leases.acquire(ledger, "submission:2026-11-30-1-1", "holder-1", 60)
+    assert lease is not None
+
+    def second(account: str) -> str:
+        return claims.claim(
+            ledger,
+            "2026-11-30-1-1",
+            lease=lease,
+            worker=WORKER,
+            account=account,
+            post_seconds=2,
+            exclusive=True,
+        ).state
+
+    with pytest.raises(GateClosed, match="not acknowledged"):
+        second("acc")
+    assert second("another account") == "SUBMITTING"
+
+
+def test_many_workers_each_take_another_submission(ledger: Ledger) -> None:
+    frozen(ledger)
+    taken = [claims.take(ledger, replace(WORKER, holder=f"h{n}"), ttl=60) for n in range(3)]
+    keys = [found[0].submission_key for found in taken if found is not None]
+    assert keys == ["2026-11-30-1-0", "2026-11-30-1-1"]
+    assert taken[2] is None

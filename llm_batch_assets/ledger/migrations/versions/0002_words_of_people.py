@@ -1,5 +1,7 @@
 """What people decide, what a newer revision takes over, and what was removed at the provider."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -9,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 # Only columns that may be null: the program of the revision before keeps working beside this one.
-ADDED = {
+ADDED: dict[str, dict[str, Any]] = {
     "revisions": {
         "delete_after": sa.BigInteger(),
         "carried": sa.BigInteger(),
