@@ -13,6 +13,7 @@ import click
 
 from llm_batch_assets import controller
 from llm_batch_assets.cli.meter import read_paid_twice
+from llm_batch_assets.cli.reach import check_reachable
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import execute, freeze, open_deps, submit_next
 from llm_batch_assets.engine.opening import process_holder
@@ -125,6 +126,7 @@ def run_dataset(
         settings = replace(settings, settle_interval=seconds(settle_interval, "--settle-interval"))
     deps = replace(deps, settings=settings)
     deps.provider(workload.provider)  # a missing key is said before anything is written
+    check_reachable(workload.provider, env)
     submitter = env.get("LLM_BATCH_SUBMITTER") or "cli"
     frozen = freeze(
         workload,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from llm_batch_assets.settings import is_loopback
 
-_BASE_URL = {
+BASE_URL = {
     "openai": "OPENAI_BASE_URL",
     "anthropic": "ANTHROPIC_BASE_URL",
     "gemini": "GOOGLE_GEMINI_BASE_URL",
@@ -22,7 +22,7 @@ def read_paid_twice(provider: str, env: Mapping[str, str]) -> int | None:
 
     Only a server on this machine is asked: a real provider has no such route.
     """
-    base = env.get(_BASE_URL[provider])
+    base = env.get(BASE_URL[provider])
     if not base or not is_loopback(base):
         return None
     parts = urlsplit(base)
