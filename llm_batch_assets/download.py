@@ -19,6 +19,9 @@ from llm_batch_assets.types import NO_EFFECTS, Effects, Receipt, ResultRef
 _BACKOFF_SECONDS = 0.5
 _LONGEST_SECONDS = 30.0
 _PIECE = 1 << 20
+_CRAWL_SECONDS = 60.0
+_CRAWL_BYTES = 64 * 1024
+"""Less than this in a minute is a dead transfer that keeps its socket alive."""
 _MOST_TRIES = 8
 """Times ``max_tries``: where even a file that makes progress is given up for now."""
 _GZIP = b"\x1f\x8b"
@@ -89,6 +92,7 @@ def download(
     effects: Effects = NO_EFFECTS,
     sleep: Callable[[float], None] = time.sleep,
     rng: Callable[[], float] = random.random,
+    clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] | None = None,
 ) -> Receipt:
     """Stream a result file into the store, with bounded memory.
@@ -105,6 +109,7 @@ def download(
         effects: hook around the whole download.
         sleep: waits between tries; seconds.
         rng: a number in [0, 1) that spreads the waits.
+        clock: monotonic seconds; a transfer that crawls for a minute is broken off.
         progress: told the bytes so far after each piece, for a heartbeat.
 
     Returns:
@@ -117,7 +122,7 @@ def download(
     """
     effects.at("download", "before")
     with store.writer() as writer:
-        fetch = _Fetch(provider, ref, writer, progress)
+        fetch = _Fetch(provider, ref, writer, clock, progress)
         failures = tries = 0
         while (problem := fetch.attempt()) is not None:
             failures = 0 if fetch.advanced else failures + 1
@@ -143,6 +148,30 @@ def download(
     )
 
 
+def first_line(provider: BatchProvider, ref: ResultRef, *, most: int = 64 << 20) -> bytes:
+    """The first line of a result file that is not blank, without its end; the rest is not read.
+
+    It tells whose batch this is, before anything of it is stored.
+
+    Raises:
+        DownloadError: when the file ends, breaks off or goes on for ``most`` bytes before it.
+        ProviderError: when the file cannot be opened.
+    """
+    with provider.open_result(ref) as body:
+        if body.status != 200:
+            raise DownloadError(f"The result file {ref.ref} answered HTTP {body.status}.")
+        decoder = _decoder(body.content_encoding)
+        held = b""
+        for data in body.chunks if decoder is None else _decoded(decoder, body.chunks):
+            held = (held + data).removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+            line, end, _ = held.partition(b"\n")
+            if len(line) > most:
+                raise DownloadError(f"The first line of {ref.ref} is over {most} bytes long.")
+            if end:
+                return line.rstrip(b"\r")
+    raise DownloadError(f"The result file {ref.ref} ends before its first line does.")
+
+
 class _Fetch:
     """What survives from one try to the next."""
 
@@ -151,9 +180,11 @@ class _Fetch:
         provider: BatchProvider,
         ref: ResultRef,
         writer: ArtifactWriter,
+        clock: Callable[[], float],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._provider, self._ref, self._writer = provider, ref, writer
+        self._clock = clock
         self._progress = progress
         self._etag: str | None = None
         self._resumable = False
@@ -214,9 +245,18 @@ class _Fetch:
 
         def arriving() -> Iterator[bytes]:
             nonlocal received
+            since, mark = self._clock(), received
             for chunk in body.chunks:
                 received += len(chunk)
                 yield chunk
+                elapsed = self._clock() - since
+                if elapsed >= _CRAWL_SECONDS:
+                    if received - mark < _CRAWL_BYTES:
+                        raise DownloadError(
+                            f"The result file {self._ref.ref} crawls: {received - mark} bytes "
+                            f"in {elapsed:.0f} s."
+                        )
+                    since, mark = self._clock(), received
 
         for data in arriving() if decoder is None else _decoded(decoder, arriving()):
             self._keep(data)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_batch_assets.artifacts import open_store
-from llm_batch_assets.download import Transfer, download, judge
+from llm_batch_assets.download import Transfer, download, first_line, judge
 from llm_batch_assets.errors import DownloadError, ProviderError, ResultsGone
 from llm_batch_assets.providers.factory import open_provider
 from llm_batch_assets.types import ResultRef
@@ -298,6 +298,69 @@ def test_another_range_than_was_asked_for_is_not_glued_on(tmp_path):
             plain(request, wire, n)
 
     fetch(tmp_path, FileServer(content))
+
+
+def test_a_transfer_that_crawls_is_broken_off_and_resumed(tmp_path):
+    now = [0.0]
+
+    def clock():
+        now[0] += 40.0
+        return now[0]
+
+    def content(request, wire, n):
+        if n > 1:
+            ranged([])(request, wire, n)
+            return
+        wire.send(b'HTTP/1.1 200 OK\r\nAccept-Ranges: bytes\r\nETag: "v1"\r\n')
+        wire.send(b"Content-Length: %d\r\n\r\n" % SIZE)
+        for at in range(3):
+            wire.send(DATA[at : at + 1])
+            if wire.stopped.wait(0.05):
+                return
+        wire.hang()
+
+    handler = FileServer(content)
+    fetch(tmp_path, handler, clock=clock)
+    assert len(handler.seen) == 2
+    assert handler.seen[1].headers["range"] in ("bytes=1-", "bytes=2-", "bytes=3-")
+
+
+def peek(send, **kw):
+    with ScriptedServer(FileServer(lambda r, w, n: send(w))) as server:
+        env = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": f"{server.url}/v1"}
+        provider = open_provider("openai", env=env, deployment="d")
+        try:
+            return first_line(provider, REF, **kw)
+        finally:
+            provider.close()
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda w: w.reply(200, b"first\nsecond\n"),
+        lambda w: w.reply(200, b"\xef\xbb\xbf\r\n \n\nfirst\r\nsecond"),
+        lambda w: chunked(w, b"first\n" + b"x" * 5000, end=False),
+        lambda w: w.reply(200, gzip.compress(b"first\nx"), {"Content-Encoding": "gzip"}),
+    ],
+)
+def test_the_first_line_is_read_and_nothing_more(send):
+    assert peek(send) == b"first"
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda w: w.reply(200, b"first"),
+        lambda w: w.reply(200, b"\n\n"),
+        lambda w: w.reply(200, b"x" * 5000 + b"\n", length=9000),
+        lambda w: w.reply(206, b"first\n"),
+        lambda w: w.reply(204, b"", length=None),
+    ],
+)
+def test_a_file_without_a_first_line_proves_nothing(send):
+    with pytest.raises(DownloadError):
+        peek(send, most=4000)
 
 
 def test_progress_is_told(tmp_path):

@@ -131,13 +131,11 @@ class GeminiProvider(SdkProvider):
 
         def call() -> Any:
             if request.endpoint == EMBEDDING_ENDPOINT:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # the SDK calls this method experimental
-                    return self._client.batches.create_embeddings(
-                        model=request.model,
-                        src=types.EmbeddingsBatchJobSource(file_name=ref),
-                        config=types.CreateEmbeddingsBatchJobConfig(display_name=label),
-                    )
+                return self._client.batches.create_embeddings(
+                    model=request.model,
+                    src=types.EmbeddingsBatchJobSource(file_name=ref),
+                    config=types.CreateEmbeddingsBatchJobConfig(display_name=label),
+                )
             return self._client.batches.create(
                 model=request.model,
                 src=types.BatchJobSource(file_name=ref),
@@ -249,7 +247,10 @@ class GeminiProvider(SdkProvider):
     def _send(self, call: Callable[[], Any]) -> Reply:
         self._local.reply, self._local.keeping = None, True
         try:
-            call()
+            with warnings.catch_warnings():
+                # A state that the SDK does not know, a method that it calls experimental.
+                warnings.simplefilter("ignore")
+                call()
         except errors.APIError:
             pass  # the kept reply says it all
         except httpx2.HTTPError:
