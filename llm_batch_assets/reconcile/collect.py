@@ -161,7 +161,8 @@ class Collector:
             return
         row = self.wire.read(parsed, line, self._asked)
         rule = row.rule
-        if rule is ACCEPTED:
+        # Only what was judged succeeds, whatever a reader says.
+        if rule is ACCEPTED or rule.cls == "succeeded":
             rule, value = self._judge.judge(wire_id, row.answer or "", row.embedding)
             if rule is ACCEPTED:
                 if not self._judge.fits[row.served_model]:

@@ -151,7 +151,10 @@ class Columns:
         cells = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
         usage = zip(*cells["usage"], strict=True)
         rest = {
-            "http_status": pa.array(cells["http_status"], pa.int32()),
+            "http_status": pa.array(
+                [s if s is None or abs(s) < 2**31 else None for s in cells["http_status"]],
+                pa.int32(),
+            ),
             "error_type": pa.array(cells["error_type"], _TEXT),
             "error_code": pa.array(cells["error_code"], _TEXT),
             "stop_reason": pa.array(cells["stop_reason"], _TEXT),

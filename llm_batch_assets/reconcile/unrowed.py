@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llm_batch_assets.reconcile.model import Expected
 from llm_batch_assets.types import BatchFault, BatchView
@@ -42,8 +42,11 @@ def rest_rules(
     named: dict[int, tuple[Rule, BatchFault]] = {}
     whole: list[tuple[Rule, BatchFault]] = []
     for fault in view.faults:
+        if fault.line is not None and fault.line > len(expected.wire_ids):
+            # A line that our file does not have names nobody.
+            fault = replace(fault, line=None)
         rule = wire.fault_rule(fault)
-        if fault.line is not None and fault.line <= len(expected.wire_ids):
+        if fault.line is not None:
             # Several complaints about one line: the gravest counts, then the first.
             if fault.line not in named or _gravity(rule) > _gravity(named[fault.line][0]):
                 named[fault.line] = (rule, fault)

@@ -84,7 +84,7 @@ def usage_of(usage: Any) -> Usage:
     plain = int64_of(usage.get("input_tokens"))
     read = int64_of(usage.get("cache_read_input_tokens"))
     written = int64_of(usage.get("cache_creation_input_tokens"))
-    total = None if plain is None else plain + (read or 0) + (written or 0)
+    total = None if plain is None else int64_of(plain + (read or 0) + (written or 0))
     details = map_of(usage.get("output_tokens_details"))
     return (
         total,

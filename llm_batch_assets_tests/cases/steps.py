@@ -164,7 +164,7 @@ def not_sent_is_missing(case: Case, capsys: Any, tmp_path: Path) -> None:
     data = b"".join(_answer(name) for name in case.script["results"])
     found = _account(case.script["manifest"], data)
     wanted = {k: v for k, v in found.sets().items() if v}
-    assert wanted == case.want["sets"] and not found.closed
+    assert wanted == {k: v for k, v in case.want["sets"].items() if v} and not found.closed
 
 
 def partition_keys(case: Case, capsys: Any, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def usage_of(output: Mapping[str, Any]) -> Usage:
         read_, written = (
             int64_of(usage.get(name)) for name in ("cacheReadInputTokens", "cacheWriteInputTokens")
         )
-        total = None if plain is None else plain + (read_ or 0) + (written or 0)
+        total = None if plain is None else int64_of(plain + (read_ or 0) + (written or 0))
         return total, read_, written, int64_of(usage.get("outputTokens")), None
     prompt = int64_of(output.get("prompt_token_count", output.get("inputTextTokenCount")))
     answer = int64_of(output.get("generation_token_count"))

@@ -163,9 +163,9 @@ def usage_of(response: Mapping[str, Any]) -> Usage:
     answer = int64_of(usage.get("candidatesTokenCount"))
     thoughts = int64_of(usage.get("thoughtsTokenCount"))
     return (
-        None if prompt is None else prompt + (tools or 0),
+        None if prompt is None else int64_of(prompt + (tools or 0)),
         int64_of(usage.get("cachedContentTokenCount")),
         None,
-        None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0),
+        None if answer is None and thoughts is None else int64_of((answer or 0) + (thoughts or 0)),
         thoughts,
     )

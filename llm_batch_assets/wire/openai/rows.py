@@ -116,27 +116,34 @@ KINDS = table(
 )
 """Codes and types that decide where no HTTP status does (response null, 200 with an error)."""
 
-STOPS = table(
-    "openai.stop",
+FINISHES = table(
+    "openai.finish",
     (
         ("stop", "succeeded", "accepted"),
-        ("completed", "succeeded", "accepted"),
         ("length", "unqualified", "cut"),
-        ("max_output_tokens", "unqualified", "cut"),
-        ("max_tokens", "unqualified", "cut"),
         ("content_filter", PERMANENT, "content_filter"),
         ("tool_calls", "unqualified", "tool_call"),
         ("function_call", "unqualified", "tool_call"),
+    ),
+)
+"""finish_reason of chat and completions."""
+
+STATUSES = table(
+    "openai.status",
+    (
+        ("completed", "succeeded", "accepted"),
         ("incomplete", "unqualified", "incomplete"),
         ("in_progress", "unqualified", "incomplete"),
         ("queued", "unqualified", "incomplete"),
         ("cancelled", "unqualified", "response_cancelled"),
+        ("max_output_tokens", "unqualified", "cut"),
+        ("max_tokens", "unqualified", "cut"),
+        ("content_filter", PERMANENT, "content_filter"),
     ),
 )
-"""finish_reason (chat, completions), status or incomplete_details.reason (responses)."""
+"""status of a response, or why it is incomplete."""
 
-OK = STOPS["stop"]
-TOOL_STOPS = frozenset({"stop", "tool_calls", "function_call"})
+TOOL_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
 """With a forced function chat answers ``stop``, with a free one ``tool_calls``."""
 
 
@@ -245,10 +252,10 @@ def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
         message = {"content": choice.get("text")}
     if message.get("refusal"):
         return REFUSAL, short(stop), None
-    rule = STOPS.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
+    rule = FINISHES.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
     if asked.answer == "tool":
-        if stop in TOOL_STOPS:
-            rule = OK
+        if isinstance(stop, str) and stop in TOOL_FINISHES:
+            rule = FINISHES["stop"]
         calls = message.get("tool_calls")
         if calls is None and type(message.get("function_call")) is dict:
             calls = [{"function": message["function_call"]}]
@@ -259,7 +266,7 @@ def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
                 answer = map_of(map_of(calls[0]).get("function")).get("arguments")
     else:
         count, answer = 1, _text(message.get("content"), "text")
-    if rule is not OK:
+    if rule.cls != "succeeded":
         return rule, short(stop), None
     if len(choices) != 1 or count > 1:
         return SEVERAL, stop, None
@@ -288,12 +295,12 @@ def _response(body: dict[str, Any], asked: Asked) -> tuple[Rule, str | None, str
     """(rule, stop reason, answer) of the responses endpoint: the body has its own status."""
     stop = body.get("status")
     if stop == "incomplete":
-        stop = map_of(body.get("incomplete_details")).get("reason") or stop
-        # Whatever cut it, ``incomplete`` is no answer.
-        rule = STOPS.get(stop, STOPS["incomplete"]) if isinstance(stop, str) else UNKNOWN_STOP
-        if rule.cls == "succeeded":
-            rule = STOPS["incomplete"]
-        return rule, short(stop), None
+        reason = map_of(body.get("incomplete_details")).get("reason") or stop
+        rule = STATUSES.get(reason) if isinstance(reason, str) else None
+        # Whatever cut it, and whatever that is called, ``incomplete`` is no answer.
+        if rule is None or rule.cls == "succeeded":
+            rule = STATUSES["incomplete"]
+        return rule, short(reason), None
     if stop == "failed":
         return UNKNOWN_ERROR, "failed", None
     output = body["output"]
@@ -324,10 +331,10 @@ def _response(body: dict[str, Any], asked: Asked) -> tuple[Rule, str | None, str
         elif kind == "function_call":
             calls.append(item.get("arguments"))
     if stop != "completed":
-        known = STOPS.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
-        return (UNKNOWN_STOP if known.cls == "succeeded" else known), short(stop), None
+        known = STATUSES.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
+        return known, short(stop), None
     if not whole:
-        return STOPS["incomplete"], stop, None
+        return STATUSES["incomplete"], stop, None
     if asked.answer == "tool":
         if len(calls) > 1:
             return SEVERAL, stop, None
@@ -364,4 +371,14 @@ def usage_of(usage: Any) -> Usage:
     )
 
 
-__all__ = ["CODES", "KINDS", "STOPS", "error_rule", "read", "row_id", "text_of", "usage_of"]
+__all__ = [
+    "CODES",
+    "FINISHES",
+    "KINDS",
+    "STATUSES",
+    "error_rule",
+    "read",
+    "row_id",
+    "text_of",
+    "usage_of",
+]
