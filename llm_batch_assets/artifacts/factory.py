@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from llm_batch_assets.artifacts.base import ArtifactStore
@@ -27,16 +26,18 @@ def open_store(url: str, *, effects: Effects = NO_EFFECTS) -> ArtifactStore:
         raise InputError("The artifact store's URL is empty: write a path or s3://bucket/prefix.")
     if "://" not in url:
         return _local(Path(url), effects)
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
+    # Only cut: a prefix may hold a character that would begin a URL's query or fragment.
+    scheme, _, rest = url.partition("://")
+    place, _, path = rest.partition("/")
+    if scheme == "file":
+        if place not in ("", "localhost"):
             raise InputError(f"The artifact store {url!r} names another host: write file:///path.")
-        return _local(Path(url2pathname(parts.path)), effects)
-    if parts.scheme == "s3":
+        return _local(Path(url2pathname(f"/{path}")), effects)
+    if scheme == "s3":
         # boto3 is loaded only by those who ask for it.
         from llm_batch_assets.artifacts.s3 import S3Store
 
-        return S3Store.open(parts.netloc, parts.path.strip("/"), effects=effects)
+        return S3Store.open(place, path.strip("/"), effects=effects)
     raise InputError(
         f"The artifact store {url!r} has an unknown kind: write a path, file:///… or s3://…."
     )

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 
@@ -337,7 +336,9 @@ def job_name(deployment: str, submission_key: str) -> str:
 
 
 def _s3(address: str) -> tuple[str, str]:
-    parts = urlsplit(address)
-    if parts.scheme != "s3" or not parts.netloc:
+    """Bucket and key; a key may hold what a URL's path may not, so that it is only cut."""
+    scheme, _, rest = address.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket:
         raise InputError(f"{address[:200]!r} is not an S3 address: write s3://bucket/prefix.")
-    return parts.netloc, parts.path.lstrip("/")
+    return bucket, key

@@ -20,7 +20,7 @@ def _leftovers(root: Path) -> list[Path]:
 
 @pytest.mark.parametrize("as_url", [False, True])
 def test_put_and_get_round_trip_under_the_layout_of_the_contract(tmp_path, as_url):
-    root = tmp_path / "a dir" / "store"
+    root = tmp_path / "a dir#?%41" / "store"
     store = open_store(root.as_uri() if as_url else str(root))
     digest = store.put(b"hello")
     assert digest == hashlib.sha256(b"hello").hexdigest()

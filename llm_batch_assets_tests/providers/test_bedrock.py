@@ -362,3 +362,14 @@ def test_a_job_that_botocore_would_refuse_is_wrong_use(path):
     with talking_to(lambda r, w: w.close()) as (provider, server), pytest.raises(InputError):
         provider.create(replace(request_for(), model=""), path, timeout=5)
     assert server.requests == []
+
+
+def test_signatures_hold_for_names_that_need_escaping(path, s3_server, bucket, tmp_path):
+    place = f"s3://{bucket.bucket}/a b+c=ü/d"
+    handler = looking_at("Completed", bucket)
+    with talking_to(handler, s3_server, bucket.bucket, LLM_BATCH_BEDROCK_S3=place) as (provider, _):
+        ref = provider.upload(path, name="e f#?.jsonl", timeout=10).ref
+        receipt = download(provider, ResultRef("results", ref), open_store(str(tmp_path / "s")))
+        assert receipt.received_bytes == path.stat().st_size
+        provider.delete_input(ref)
+    assert "Contents" not in bucket.list_objects_v2(Bucket=bucket.bucket)
