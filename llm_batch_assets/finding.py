@@ -188,7 +188,9 @@ def _provisional(
     found = provisional.candidates(row, walk.listing, ours=ours, rejected=rejected)
     verdict = provisional.judge(found, row, provider)
     for view in verdict.foreign:
-        facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, "another's first line")
+        facts.reject_batch(
+            deps.ledger, row.submission_key, view.batch_id, "its first lines are another's"
+        )
     if verdict.proven:
         for view in verdict.proven:
             facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
@@ -201,7 +203,7 @@ def _provisional(
             "PROVISIONAL",
             lease=lease,
             worker=deps.worker,
-            reason=f"{view.batch_id} fits; its first line will prove it",
+            reason=f"{view.batch_id} fits; its first lines will prove it",
             raw_status=view.raw_status,
             batch_id=view.batch_id,
             bound_how="provisional",
@@ -213,7 +215,7 @@ def _provisional(
 
 
 def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
-    """At the end of a provisional batch: its first line makes it ours, or it is let go.
+    """At the end of a provisional batch: its first lines make it ours, or it is let go.
 
     Raises:
         ProviderError, DownloadError: its results could not be opened; nothing is concluded.
@@ -225,7 +227,9 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
     if verdict.proven:
         facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
         return row
-    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, "another's first line")
+    facts.reject_batch(
+        deps.ledger, row.submission_key, view.batch_id, "its first lines are another's"
+    )
     with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
         return rows.transition(
             deps.ledger,
@@ -233,7 +237,7 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
             "UNCERTAIN",
             lease=lease,
             worker=deps.worker,
-            reason=f"the first line of {view.batch_id} is another's",
+            reason=f"the first lines of {view.batch_id} are another's",
             batch_id=None,
             bound_how=None,
             first_look_at=None,

@@ -1,8 +1,10 @@
-"""Batches that carry no label of ours (Anthropic): candidates, and proof by the first line.
+"""Batches that carry no label of ours (Anthropic): candidates, and proof by their first lines.
 
 An open batch shows only its id, its time and its total (providers.md 2.7). What is newer than the
-newest batch before our POST and has our total is a candidate; the tag in its first result line,
-readable once it has ended, is the proof. Nothing of a candidate is stored before that.
+newest batch before our POST and has our total is a candidate; the tag in its first result lines,
+readable once it has ended, is the proof. One line would be enough if none were ever damaged; a
+few are read, because a batch wrongly let go is paid for a second time. Nothing of a candidate is
+stored before the proof.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.types import TERMINAL_STATUSES, BatchView
 
-MAX_FIRST_LINE = 64 * 2**20
-"""A first line longer than this proves nothing."""
+PROOF_LINES = 20
+MAX_PROOF_BYTES = 64 * 2**20
+"""No more than this is read for a proof; what is behind it proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class Verdict:
     """What the candidates of one submission are.
 
     Attributes:
-        proven: ended, and their first line carries our tag: oldest first.
-        foreign: ended, and their first line carries another's.
-        open: not ended, or nothing to read yet: nobody can tell.
+        proven: ended, and most of their first lines carry our tag: oldest first.
+        foreign: ended, and none of their first lines carries it.
+        open: not ended, nothing to read yet, or a mixture: nobody can tell.
     """
 
     proven: tuple[BatchView, ...]
@@ -73,7 +76,7 @@ def candidates(
 
 
 def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvider) -> Verdict:
-    """Read the first line of every candidate that has ended.
+    """Read the first lines of every candidate that has ended.
 
     Raises:
         ProviderError, DownloadError: a result file could not be opened; nothing is concluded.
@@ -85,30 +88,37 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
         if view.status not in TERMINAL_STATUSES or not view.results:
             still.append(view)
             continue
-        tag = first_tag(view, provider)
-        (proven if tag == row.tag else foreign).append(view)
+        tags = first_tags(view, provider)
+        mine = tags.count(row.tag)
+        if mine and mine * 2 >= len(tags):
+            proven.append(view)
+        elif tags and not mine:
+            foreign.append(view)
+        else:
+            still.append(view)
     proven.sort(key=lambda view: (view.created_at is None, view.created_at, view.batch_id))
     return Verdict(tuple(proven), tuple(foreign), tuple(still))
 
 
-def first_tag(view: BatchView, provider: BatchProvider) -> str | None:
-    """The tag of the first result line, or None where the line carries none of ours."""
+def first_tags(view: BatchView, provider: BatchProvider) -> list[str | None]:
+    """The tags of the first result lines that can be read; None for an id that is not ours."""
+    tags = []
     with provider.open_result(view.results[0]) as body:
-        line = _first_line(body.chunks)
-    try:
-        row = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    found = row.get("custom_id") if isinstance(row, dict) else None
-    wire_id = parse_wire_id(found) if isinstance(found, str) else None
-    return None if wire_id is None else wire_id[0]
+        for line in _first_lines(body.chunks):
+            try:
+                row = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            found = row.get("custom_id") if isinstance(row, dict) else None
+            wire_id = parse_wire_id(found) if isinstance(found, str) else None
+            tags.append(None if wire_id is None else wire_id[0])
+    return tags
 
 
-def _first_line(chunks: Iterator[bytes]) -> bytes:
+def _first_lines(chunks: Iterator[bytes]) -> list[bytes]:
     kept = bytearray()
     for chunk in chunks:
-        head, newline, _ = chunk.partition(b"\n")
-        kept += head
-        if (newline and kept.strip()) or len(kept) > MAX_FIRST_LINE:
+        kept += chunk
+        if kept.count(b"\n") > PROOF_LINES or len(kept) > MAX_PROOF_BYTES:
             break
-    return bytes(kept).removeprefix(b"\xef\xbb\xbf")
+    return [line for line in bytes(kept).split(b"\n") if line.strip()][:PROOF_LINES]
