@@ -49,7 +49,9 @@ class LocalStore:
         try:
             for directory in (self._root, self._root / OBJECTS, self._root / _TMP):
                 _make_directory(directory)
+            effects.at("store.open", "before")
             self.store_id = self._open_store_file()
+            effects.at("store.open", "after")
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise InputError(f"The artifact store {self._root} cannot be used: {reason}.") from None

@@ -73,7 +73,9 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._effects, self._part_bytes = effects, part_bytes
         try:
+            effects.at("store.open", "before")
             self.store_id = self._open_store_file()
+            effects.at("store.open", "after")
         except (Unusable, Forbidden) as error:
             raise InputError(f"The artifact store cannot be used: {error}") from None
         with suppress(ArtifactError):

@@ -15,6 +15,7 @@ from llm_batch_assets import controller
 from llm_batch_assets.cli.meter import read_paid_twice
 from llm_batch_assets.cli.reach import check_reachable
 from llm_batch_assets.deps import Deps
+from llm_batch_assets.effects import effects_from_env
 from llm_batch_assets.engine import execute, freeze, open_deps, submit_next
 from llm_batch_assets.engine.opening import process_holder
 from llm_batch_assets.errors import (
@@ -118,7 +119,12 @@ def run_dataset(
     workload = Workload.from_yaml(workload_file)
     versions = (workload.source_version,) if workload.source_version else ()
     source = open_source(input_file, key_columns=workload.key_columns + versions)
-    deps = open_deps(Worker(process_holder("cli"), "cli"), env=env, progress=_progress(quiet))
+    deps = open_deps(
+        Worker(process_holder("cli"), "cli"),
+        env=env,
+        effects=effects_from_env(env),
+        progress=_progress(quiet),
+    )
     settings = deps.settings
     if poll_interval is not None:
         settings = replace(settings, poll_interval=seconds(poll_interval, "--poll-interval"))

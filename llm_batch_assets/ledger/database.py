@@ -166,6 +166,7 @@ class Ledger:
 
         if self.is_sqlite and self._url.database:
             Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        self.effects.at("commit.upgrade", "before")
         # On SQLite a transaction that begins by reading cannot wait for its turn to write.
         with self.engine.connect().execution_options(llm_batch_write=True) as connection:
             if not self.is_sqlite:
@@ -179,6 +180,7 @@ class Ledger:
                 if not self.is_sqlite:
                     connection.exec_driver_sql("SELECT pg_advisory_unlock(7201914)")
                     connection.commit()
+        self.effects.at("commit.upgrade", "after")
         self._bind_meta("schema_major", str(SCHEMA_MAJOR))
         self._bind_meta("deployment", self.deployment)
         self.check()
