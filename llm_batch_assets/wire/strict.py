@@ -95,7 +95,7 @@ _DUMP = orjson.dumps
 def too_deep(value: Any, limit: int) -> bool:
     """Whether containers nest deeper than ``limit``; without recursion."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             inner
             for item in level
