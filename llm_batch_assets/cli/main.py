@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hold": ("hold", "Keep a dataset or a shard from being sent."),
     "release": ("release", "Let what is on hold go again."),
     "abandon": ("abandon", "Give a submission up; its records go to human review."),
+    "supersede": ("supersede", "Freeze a dataset again; what was accepted is carried over."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 

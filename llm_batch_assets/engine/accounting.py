@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_batch_assets import controller
 from llm_batch_assets.deps import Deps
+from llm_batch_assets.engine.carrying import read_carried
 from llm_batch_assets.engine.judging import write_unanswered
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.specs import job_spec, micros
@@ -82,6 +83,7 @@ def _settle(
         abandoned=controller.abandoned(view),
         gone=frozenset((s.attempt, s.ordinal) for s in view.shards if s.state == "RESULTS_GONE"),
         close_by_passed=controller.close_by_passed(view, now),
+        carried=read_carried(deps.store, first),
     )
     settlement = settle([load_attempt(deps.store, ref) for ref in refs], policy, facts)
     closures = {

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from llm_batch_assets.deps import Deps
+from llm_batch_assets.engine.carrying import asked, carry
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.specs import job_spec, labels, revision_spec
 from llm_batch_assets.errors import DriftError
@@ -18,6 +19,7 @@ from llm_batch_assets.ledger.freezing import (
     open_revision,
 )
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow
+from llm_batch_assets.ledger.views import settled_revisions
 from llm_batch_assets.manifest import drift, load_manifest, prepare, read_records
 from llm_batch_assets.workload import Workload, check_dataset_key
 
@@ -67,6 +69,9 @@ def freeze(
     ) as prepared:
         if known is not None:
             return _again(known, jobs, prepared.keys.input_manifest_hash, prepared.records(), deps)
+        if workload.reuse == "workload":
+            others = settled_revisions(deps.ledger, workload.tenant_id, workload.name)
+            carry(prepared, prepared.records(), workload, others, deps.store)
         frozen = prepared.commit(deps.store, utc_from_micros(deps.ledger.time()))
     revision, job, wrote = open_revision(
         deps.ledger,
@@ -78,7 +83,7 @@ def freeze(
     if not wrote:
         records = read_records(deps.store, frozen.manifest.records_digest)
         return _again(revision, [job], frozen.manifest.input_manifest_hash, records, deps)
-    return _outcome(revision, job, deps, changed=True)
+    return freeze_outcome(revision, job, deps, changed=True)
 
 
 def _again(
@@ -86,25 +91,30 @@ def _again(
 ) -> Outcome:
     first = jobs[0]
     if first.input_manifest_hash == manifest_hash:
-        return _outcome(revision, first, deps, changed=False)
-    difference = drift(read_records(deps.store, first.records_digest), rows)
+        return freeze_outcome(revision, first, deps, changed=False)
+    difference = drift(asked(deps.store, load_manifest(deps.store, first.manifest_digest)), rows)
+    if not difference:  # what was carried over is in no manifest, and is asked all the same
+        return freeze_outcome(revision, first, deps, changed=False)
     raise DriftError(
         f"{revision.dataset} r{revision.revision} is frozen with {revision.records} records, and "
         f"these rows differ: {difference.added} added, {difference.changed} changed, "
         f"{difference.removed} removed. Only a new revision takes them: "
-        f"`llm-batch-assets supersede {revision.workload} {revision.dataset}`.",
+        f"`llm-batch-assets supersede WORKLOAD {revision.dataset} --input FILE --reason WHY`.",
         added=difference.added,
         changed=difference.changed,
         removed=difference.removed,
     )
 
 
-def _outcome(revision: RevisionRow, job: JobRow, deps: Deps, *, changed: bool) -> Outcome:
+def freeze_outcome(revision: RevisionRow, job: JobRow, deps: Deps, *, changed: bool) -> Outcome:
+    """What a frozen revision is, for events and people."""
     manifest = load_manifest(deps.store, job.manifest_digest)
     message = (
         f"{revision.dataset} r{revision.revision}: {job.records} records in "
         f"{len(manifest.shards)} shards, {job.kept_back} kept back by preflight"
     )
+    if manifest.carried_records:
+        message += f", {manifest.carried_records} carried over"
     return Outcome(
         "freeze",
         revision.dataset,
@@ -113,6 +123,7 @@ def _outcome(revision: RevisionRow, job: JobRow, deps: Deps, *, changed: bool) -
         message if changed else f"{message}; frozen before, nothing written",
         {
             "records": job.records,
+            "carried": manifest.carried_records,
             "shards": len(manifest.shards),
             "kept_back": job.kept_back,
             "bytes": sum(shard.bytes for shard in manifest.shards),

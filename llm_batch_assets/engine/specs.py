@@ -8,6 +8,7 @@ from llm_batch_assets.identity import submission_key
 from llm_batch_assets.ledger.freezing import JobSpec, Label, RevisionSpec, ShardRowSpec
 from llm_batch_assets.manifest import Frozen, Manifest
 from llm_batch_assets.publish import PPM
+from llm_batch_assets.workload import Workload
 
 
 def job_spec(frozen: Frozen) -> JobSpec:
@@ -45,7 +46,9 @@ def revision_spec(manifest: Manifest) -> RevisionSpec:
         dataset=manifest.dataset,
         revision=manifest.revision,
         provider=manifest.provider,
-        records=manifest.expected_record_count,
+        records=manifest.expected_record_count + manifest.carried_records,
+        carried=manifest.carried_records,
+        carried_digest=manifest.carried_digest,
         open_datasets=manifest.limits.open_datasets,
         min_accepted_ppm=round(manifest.publish.min_accepted * PPM),
         cut_after=micros(manifest.retry.cut_after),
@@ -64,10 +67,13 @@ def _delete_after(manifest: Manifest) -> int | None:
     return None if wait is None else micros(wait)
 
 
-def labels(manifest: Manifest) -> list[Label]:
+def labels(manifest: Manifest | Workload) -> list[Label]:
     """Version labels and the content that they stand for from now on."""
+    prompt_version = (
+        manifest.prompt.version if isinstance(manifest, Workload) else manifest.prompt_version
+    )
     found = [
-        Label("prompt", manifest.prompt_version, manifest.prompt_digest),
+        Label("prompt", prompt_version, manifest.prompt_digest),
         Label("output", manifest.output.version, manifest.output_digest),
     ]
     if manifest.gate is not None:
@@ -84,7 +90,7 @@ def gate_digest(function: str) -> str:
 
     try:
         source = inspect.getsource(load_gate(function))
-    except OSError:
+    except (OSError, TypeError):  # without a source, or built in
         source = ""
     return digest([function, source])
 

@@ -126,7 +126,7 @@ def assemble(
     limits = shard_limits(provider, fields["model"], endpoint, fields["limits"])
     module = request_module(provider)
     order = spool.in_manifest_order(by_id)
-    kept = int(spool.kept_back.sum())
+    kept = int(spool.kept_back[by_id].sum())
     sent = order[: len(order) - kept]
     overhead = len(module.request_line("x" * 60, b"", endpoint))
     ranges = cut(spool.body_sizes[sent] + overhead, limits, spool.inputs[sent])

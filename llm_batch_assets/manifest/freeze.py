@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from llm_batch_assets.artifacts import ArtifactStore
@@ -58,20 +59,40 @@ class Prepared:
             "submitter": submitter,
             "parent_job_key": None,
         }
-        self.keys: Keys = job_keys(
-            spool,
+        self.keys: Keys = self._job_keys()
+
+    def _job_keys(self) -> Keys:
+        fields = self._fields
+        return job_keys(
+            self._spool,
             self._by_id,
-            tenant_id=workload.tenant_id,
-            deployment=deployment,
-            workload=workload.name,
-            dataset=dataset,
-            revision=revision,
+            tenant_id=fields["tenant_id"],
+            deployment=fields["deployment"],
+            workload=fields["workload"],
+            dataset=fields["dataset"],
+            revision=fields["revision"],
             attempt=1,
             parent_job_key=None,
-            model=workload.model,
-            prompt_version=workload.prompt.version,
-            generation_digest=self._fields["generation_digest"],
+            model=fields["model"],
+            prompt_version=fields["prompt_version"],
+            generation_digest=fields["generation_digest"],
         )
+
+    def carry(self, record_ids: Collection[str], carried_digest: str) -> None:
+        """Leave out records whose answers are taken over: attempt 1 asks only the others.
+
+        Args:
+            record_ids: in hex; each is one of these records.
+            carried_digest: of the table in the store that names their answers.
+        """
+        spool = self._spool
+        gone = {bytes.fromhex(record_id) for record_id in record_ids}
+        left = [index for index in self._by_id.tolist() if spool.id_at(index) not in gone]
+        if len(left) + len(gone) != len(self._by_id):
+            raise DatasetError("An answer is carried over for a record that is not asked here.")
+        self._by_id = np.asarray(left, dtype=np.intp)
+        self._fields |= {"carried_records": len(gone), "carried_digest": carried_digest}
+        self.keys = self._job_keys()
 
     def records(self) -> pa.Table:
         """What ``drift`` compares: record_id, business_key, source_version, request_digest."""
