@@ -174,7 +174,7 @@ class Admin:
         source = jobs.get(wanted) if wanted != "latest" else (own[-1] if own else None)
         if source is None:
             _refuse(f"no batch {wanted!r} to clone")
-        dialect: Any = self._world.dialects[source.provider]
+        dialect = self._world.dialects[source.provider]
         made = dialect.clone(source, foreign=bool(body.get("foreign")), labels=body.get("metadata"))
         if body.get("account"):
             made.account = str(body["account"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -223,6 +224,13 @@ class Application:
             if kind == "truncate_line":
                 cut = cut[: cut.rfind(b"\n") + 1]
             await send_raw(scope, receive, reply.status, headers, cut)
+        elif kind.startswith("gzip"):
+            entry.status = reply.status
+            packed = gzip.compress(reply.body, mtime=0)
+            if kind == "gzip_cut":
+                packed = packed[: int(len(packed) * fault.fraction)]
+            headers = {} if kind == "gzip_hidden" else {"content-encoding": "gzip"}
+            await send_reply(Reply(reply.status, packed, headers, reply.content_type), send)
         elif kind == "status_206":
             entry.status = 206
             await send_reply(Reply(206, cut, reply.headers, reply.content_type), send)

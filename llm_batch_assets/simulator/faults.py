@@ -59,6 +59,7 @@ BATCH_KINDS: dict[str, str] = {
     "zero_counts": "counts stay 0 to the end",
     "inline_output": "Gemini: a file job answers inline instead of with a file",
     "no_metadata": "Gemini: inline answers come without their keys",
+    "look_alike": "somebody else makes a batch of the same size, window and model just after it",
     "stuck": "never leaves its first status",
 }
 """Kinds of batch faults and what each does."""
@@ -76,6 +77,9 @@ HTTP_KINDS: dict[str, str] = {
     "truncate_length": "the body is cut at `fraction` of its announced length",
     "truncate_close": "the body is cut at `fraction`, without a length, the socket closes",
     "truncate_line": "as truncate_close, at the end of a line",
+    "gzip": "the body is compressed, and says so",
+    "gzip_cut": "the body is compressed and cut, with the cut's own length announced",
+    "gzip_hidden": "the body is compressed, and nothing says so",
     "status_206": "half of the body with status 206, though nobody asked for a range",
     "status_204": "204 without a body",
     "empty_page": "a list page without data that claims there is more",

@@ -52,6 +52,10 @@ PROFILES: dict[str, list[dict[str, Any]]] = {
         {"kind": "late_files", "nth": 2, "looks": 1},
         {"kind": "late_list", "nth": 1, "times": 50, "looks": 1},
         {"kind": "unknown_status", "nth": 4, "looks": 2},
+        {"kind": "look_alike", "nth": 3},
+        {"kind": "look_alike", "nth": 5},
+        {"kind": "unknown_type", "nth": 2},
+        {"kind": "extra_fields", "nth": 6},
         {"route": "upload", "nth": 2, "fault": "drop_after"},
         {"route": "upload", "nth": 4, "fault": "status_after", "status": 503},
         {"route": "create", "nth": 1, "fault": "status_before", "status": 429, "retry_after": "1"},
@@ -71,6 +75,7 @@ PROFILES: dict[str, list[dict[str, Any]]] = {
         {"route": "download", "nth": 7, "fault": "status_204"},
         {"route": "download", "nth": 9, "fault": "status_206"},
         {"route": "download", "nth": 11, "fault": "truncate_line"},
+        {"route": "download", "nth": 13, "fault": "gzip_cut"},
     ],
 }
 """Name -> faults, in the form that ``POST /_sim/faults`` takes."""

@@ -9,11 +9,15 @@ from llm_batch_assets.simulator.app import Call
 from llm_batch_assets.simulator.transport import Reply
 
 
-def ranged(call: Call, data: bytes, content_type: str, *, enabled: bool) -> Reply:
+def etag_of(data: bytes) -> str:
+    """A strong entity tag; made once, when the bytes are stored."""
+    return f'"{sha256(data).hexdigest()[:32]}"'
+
+
+def ranged(call: Call, data: bytes, content_type: str, etag: str, *, enabled: bool) -> Reply:
     """The whole of ``data``, or the range that was asked for where ranges are on offer."""
     if not enabled:
         return Reply(200, data, {}, content_type)
-    etag = f'"{sha256(data).hexdigest()[:32]}"'
     headers = {"accept-ranges": "bytes", "etag": etag}
     wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", call.headers.get("range", ""))
     if not wanted or call.headers.get("if-range", etag) != etag:

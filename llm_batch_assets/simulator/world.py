@@ -58,6 +58,9 @@ class Dialect(Protocol):
     def stranger(self, job: Job, name: str, rng: random.Random) -> bytes:
         """A plausible result line for an id that nobody sent."""
 
+    def clone(self, source: Job, *, foreign: bool, labels: Any) -> Job:
+        """The same requests once more; or somebody else's, of the same size, if ``foreign``."""
+
     async def finish(self, job: Job) -> None:
         """Write the result files of a batch that is over."""
 
@@ -117,6 +120,8 @@ class World:
         self.meter.book_batch(
             job.id, [(line.id, line.sha256) for line in job.lines], foreign=job.foreign
         )
+        if job.fault("look_alike"):
+            self.dialects[job.provider].clone(job, foreign=True, labels=None)
 
     def _bend(self, job: Job, kind: str, fraction: float, code: str) -> None:
         if kind == "expire":

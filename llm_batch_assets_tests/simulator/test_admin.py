@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from urllib.request import urlopen
 
 import httpx2
@@ -111,11 +113,12 @@ def test_profiles_stand_on_the_menu_and_hostile_has_all_of_it() -> None:
         FaultBook().add(faults)
     kinds = {one.get("kind") for one in PROFILES["hostile"]}
     apart = {"error_quota", "other_model", "provider_cancel", "ordered", "lost_result",
-             "zero_counts", "stuck", "inline_output", "no_metadata", "unknown_type",
-             "extra_fields", "long_line"}  # fmt: skip
+             "zero_counts", "stuck", "inline_output", "no_metadata", "long_line"}  # fmt: skip
     assert (set(RECORD_KINDS) | set(BATCH_KINDS)) - kinds == apart
     calls = {one.get("fault") for one in PROFILES["hostile"]}
-    assert set(HTTP_KINDS) - calls == {"drop_before", "delay_before", "late_effect", "junk_json"}
+    assert set(HTTP_KINDS) - calls == {
+        "drop_before", "delay_before", "late_effect", "junk_json", "gzip", "gzip_hidden",
+    }  # fmt: skip
 
 
 def retry(raw: Raw, data: bytes, tries: int) -> tuple[int, set[str]]:
@@ -210,3 +213,16 @@ def test_it_imports_nothing_of_ours() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_readme_says_what_is_true() -> None:
+    import llm_batch_assets.simulator as package
+
+    text = (Path(str(package.__file__)).parent / "README.md").read_text()
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL))
+    FaultBook().add(json.loads(blocks["json"]))
+    exec(compile(blocks["python"], "README.md", "exec"), {})
+    with Simulator(scale=0) as sim:
+        for method, name in re.findall(r"`(GET|POST) /_sim/(\w+)", text):
+            reply = httpx2.request(method, f"{sim.origin}/_sim/{name}", json={})
+            assert reply.status_code == (400 if name == "batches" else 200), name

@@ -205,3 +205,15 @@ def test_an_account_has_only_so_many_enqueued_tokens(start: Callable[..., Raw]) 
     assert (batch["status"], batch["errors"]["data"][0]["code"]) == (
         "failed", "token_limit_exceeded")  # fmt: skip
     assert raw.finish(lines(COUNT, "s"))["status"] == "completed"
+
+
+def test_a_look_alike_comes_just_after_ours(start: Callable[..., Raw]) -> None:
+    raw = start({"kind": "look_alike"})
+    ours = raw.submit(lines(COUNT), metadata={"job_key": "ours"})
+    theirs, mine = raw.http.get("/batches").json()["data"]
+    assert mine["id"] == ours
+    assert (theirs["model"], theirs["endpoint"]) == (mine["model"], mine["endpoint"])
+    assert theirs["metadata"] != mine["metadata"]
+    raw.sim.advance(90_000)
+    meter = raw.sim.meter()
+    assert (meter["paid_twice"], meter["foreign_batches"], meter["provider_batches"]) == (0, 1, 1)

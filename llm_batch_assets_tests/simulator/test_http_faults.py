@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -150,6 +152,19 @@ def test_unasked_206_empty_204_and_html(start: Callable[..., Raw]) -> None:
     raw, path, _ = result(start, fault="html_before")
     reply = raw.http.get(path)
     assert (reply.status_code, reply.headers["content-type"]) == (200, "text/html")
+
+
+def test_compressed_bodies(start: Callable[..., Raw]) -> None:
+    raw, path, whole = result(start, fault="gzip")
+    assert raw.http.get(path).content == whole
+    raw, path, whole = result(start, fault="gzip_hidden")
+    packed = raw.http.get(path).content
+    assert (packed[:2], gzip.decompress(packed)) == (b"\x1f\x8b", whole)
+    raw, path, whole = result(start, fault="gzip_cut")
+    with raw.http.stream("GET", path) as reply:
+        packed = b"".join(reply.iter_raw())
+    assert len(packed) == int(reply.headers["content-length"])
+    assert 0 < len(zlib.decompressobj(31).decompress(packed)) < len(whole)
 
 
 def test_polls_that_go_wrong(start: Callable[..., Raw]) -> None:

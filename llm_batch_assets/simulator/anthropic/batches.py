@@ -17,7 +17,7 @@ from llm_batch_assets.simulator.clock import rfc3339
 from llm_batch_assets.simulator.dice import short_id
 from llm_batch_assets.simulator.jobs import ENDS, Job, Line
 from llm_batch_assets.simulator.lines import dumps
-from llm_batch_assets.simulator.ranges import ranged
+from llm_batch_assets.simulator.ranges import etag_of, ranged
 from llm_batch_assets.simulator.transport import Reply
 from llm_batch_assets.simulator.world import World
 
@@ -197,7 +197,7 @@ class Batches:
         if gone or not isinstance(data, bytes):
             refuse(404, f"No results for batch {job.id}")
         enabled = self._world.options.anthropic_ranges
-        return ranged(call, data, "application/x-jsonl", enabled=enabled)
+        return ranged(call, data, "application/x-jsonl", job.extra["etag"], enabled=enabled)
 
     async def cancel(self, call: Call) -> Reply:
         """``POST …/cancel``."""
@@ -317,5 +317,6 @@ class Batches:
                 rows.append(dumps({"custom_id": line.id, "result": {"type": rest}}))
             else:
                 rows.extend(outcome.rows)
-        job.extra["results"] = self._world.file_of(job, "output", rows)
+        data = job.extra["results"] = self._world.file_of(job, "output", rows)
+        job.extra["etag"] = etag_of(data)
         self._world.strip(job)

@@ -11,7 +11,7 @@ from llm_batch_assets.simulator.app import Call, json_reply
 from llm_batch_assets.simulator.clock import rfc3339
 from llm_batch_assets.simulator.dice import digest
 from llm_batch_assets.simulator.gemini import wire
-from llm_batch_assets.simulator.ranges import ranged
+from llm_batch_assets.simulator.ranges import etag_of, ranged
 from llm_batch_assets.simulator.transport import Reply
 from llm_batch_assets.simulator.world import World
 
@@ -32,6 +32,7 @@ class File:
     created: float
     expires: float
     generated: bool
+    etag: str = ""
 
     def view(self) -> dict[str, Any]:
         """The file object."""
@@ -77,7 +78,17 @@ class Files:
             serial = f"batch-{digest(self._world.seed, serial)[:48]}"
         now = self._world.clock.now()
         hours = self._world.options.gemini_result_hours * 3600.0 if generated else _LIFETIME
-        made = File(serial, account, data, display_name, mime_type, now, now + hours, generated)
+        made = File(
+            serial,
+            account,
+            data,
+            display_name,
+            mime_type,
+            now,
+            now + hours,
+            generated,
+            etag_of(data),
+        )
         self.files[made.id] = made
         return made
 
@@ -194,4 +205,4 @@ class Files:
         if job is not None and job.fault("lost_result"):
             wire.refuse(404, f"File files/{found.id} is not found.")
         enabled = self._world.options.gemini_ranges
-        return ranged(call, found.data, "application/octet-stream", enabled=enabled)
+        return ranged(call, found.data, "application/octet-stream", found.etag, enabled=enabled)

@@ -9,7 +9,7 @@ from typing import Any
 
 from llm_batch_assets.simulator.app import Call, json_reply
 from llm_batch_assets.simulator.openai.wire import account_of, check, refuse
-from llm_batch_assets.simulator.ranges import ranged
+from llm_batch_assets.simulator.ranges import etag_of, ranged
 from llm_batch_assets.simulator.transport import Reply
 from llm_batch_assets.simulator.world import World
 
@@ -29,6 +29,7 @@ class File:
     purpose: str
     created: float
     expires: float | None
+    etag: str = ""
 
     def view(self) -> dict[str, Any]:
         """The file object."""
@@ -64,6 +65,7 @@ class Files:
             purpose=purpose,
             created=self._world.clock.now(),
             expires=expires,
+            etag=etag_of(data),
         )
         self.files[made.id] = made
         return made
@@ -175,7 +177,11 @@ class Files:
         if owner is not None and owner.fault("lost_result"):
             refuse(404, f"No such File object: {found.id}", "id")
         return ranged(
-            call, found.data, "application/octet-stream", enabled=call.world.options.ranges
+            call,
+            found.data,
+            "application/octet-stream",
+            found.etag,
+            enabled=call.world.options.ranges,
         )
 
 
