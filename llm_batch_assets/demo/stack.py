@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -109,23 +109,14 @@ def start_stack(
     """
     logs = home / "output"  # `logs` below DAGSTER_HOME is emptied by Dagster
     prepare_home(home, options)
-    plain = environment(home, "", options)
-    simulate = [sys.executable, "-m", "llm_batch_assets.cli", "simulate", "--port", "0"]
-    simulate += ["--seed", str(options.seed), "--faults", options.faults]
-    simulate += ["--scale", f"{options.scale:g}"]
-    simulator_log = logs / "simulator.log"
-    supervisor.start(Service("simulator", simulate, plain, home, simulator_log))
-
-    def origin_said() -> str | None:
-        for line in simulator_log.read_text(errors="replace").splitlines():
-            if line.startswith("{"):
-                return str(json.loads(line)["origin"])
-        return None
-
-    origin = supervisor.wait_for("The simulator", origin_said, timeout=60, every=0.1)
-    env = environment(home, origin, options)
-    location_port, free_port = free_ports(2)
+    simulator_port, location_port, free_port = free_ports(3)
     port = web_port or free_port
+    origin = f"http://127.0.0.1:{simulator_port}"
+    env = environment(home, origin, options)
+    simulate = [sys.executable, "-m", "llm_batch_assets.cli", "simulate"]
+    simulate += ["--port", str(simulator_port), "--seed", str(options.seed)]
+    simulate += ["--faults", options.faults, "--scale", f"{options.scale:g}"]
+    supervisor.start(Service("simulator", simulate, env, home, logs / "simulator.log"))
     workspace = home / "workspace.yaml"
     server = {"host": "127.0.0.1", "port": location_port, "location_name": LOCATION}
     workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}), encoding="utf-8")
@@ -135,9 +126,8 @@ def start_stack(
     location += ["--module-name", f"{LOCATION}.definitions", "--log-level", "warning"]
     location += ["--inject-env-vars-from-instance", "--use-python-environment-entry-point"]
     supervisor.start(Service("code location", location, env, home, logs / "location.log"))
-    supervisor.wait_for(
-        "The code location", lambda: connects(location_port), timeout=120, every=0.1
-    )
+    for what, used in (("The simulator", simulator_port), ("The code location", location_port)):
+        supervisor.wait_for(what, partial(connects, used), timeout=120, every=0.1)
     web = [*python, "dagster_webserver", "--host", "127.0.0.1", "--port", str(port)]
     web += ["--workspace", str(workspace), "--log-level", "warning"]
     supervisor.start(Service("web server", web, env, home, logs / "web.log"))
