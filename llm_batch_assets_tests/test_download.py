@@ -146,7 +146,15 @@ def test_what_stays_short_is_an_error_and_stores_nothing(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["close-delimited, cut", "206 without a range", "gzip stream cut, length right"]
+    "name",
+    [
+        "close-delimited, cut",
+        "206 without a range",
+        "gzip stream cut, length right",
+        "gzip without header",
+        "200 text/html",
+        "0 bytes",
+    ],
 )
 def test_the_silent_ones_are_seen_without_the_providers_own_count(tmp_path, name):
     handler = FileServer(lambda request, wire, n: SHORT[name](wire), counted=None)

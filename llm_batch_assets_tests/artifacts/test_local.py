@@ -127,6 +127,8 @@ def test_effects_surround_each_durable_write(tmp_path):
     with store.writer() as writer:
         writer.write(b"b")
     assert seen == [
+        ("store.open", "before", 0),
+        ("store.open", "after", 0),
         ("store.put", "before", 0),
         ("store.put", "after", 1),
         ("store.put", "before", 1),
@@ -137,7 +139,8 @@ def test_effects_surround_each_durable_write(tmp_path):
 def test_a_death_at_the_boundary_leaves_no_half_object(tmp_path):
     class Die:
         def at(self, name, when):
-            raise KeyboardInterrupt
+            if name == "store.put":
+                raise KeyboardInterrupt
 
     store = open_store(str(tmp_path), effects=Die())
     with pytest.raises(KeyboardInterrupt):

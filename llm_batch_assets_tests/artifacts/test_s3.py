@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -202,6 +203,8 @@ def test_effects_surround_each_durable_write(client, bucket):
     with store.writer() as writer:
         writer.write(b"b")
     assert seen == [
+        ("store.open", "before", 0),
+        ("store.open", "after", 0),
         ("store.put", "before", 0),
         ("store.put", "after", 1),
         ("store.put", "before", 1),
@@ -309,6 +312,15 @@ def test_a_race_for_one_key_is_asked_again():
     with ScriptedServer(handler) as server:
         assert S3Store(_client_of(server.url), "bbb").store_id
     assert raced
+
+
+def test_the_server_is_told_the_digest_of_what_it_gets():
+    objects: dict[str, bytes] = {}
+    with ScriptedServer(_plain_s3(objects, conditional=True)) as server:
+        digest = S3Store(_client_of(server.url), "bbb").put(b"hello")
+        put = next(r for r in server.requests if digest in r.path and r.method == "PUT")
+    told = base64.b64decode(put.headers["x-amz-checksum-sha256"])
+    assert told.hex() == digest
 
 
 def test_a_read_that_breaks_off_is_read_again():
