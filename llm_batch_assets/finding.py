@@ -15,12 +15,15 @@ from llm_batch_assets.errors import LeaseLost, NotReady, ProviderError, Transiti
 from llm_batch_assets.identity import submission_key
 from llm_batch_assets.ledger import facts
 from llm_batch_assets.ledger import submissions as rows
+from llm_batch_assets.ledger.adopting import take_for_sent
 from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.leases import Lease, held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.retention import result_deadline
 from llm_batch_assets.types import BatchView
+
+ANOTHERS = "its first lines are another's"
 
 
 def uncertain(row: SubmissionRow, deps: Deps, lease: Lease, reason: str) -> SubmissionRow:
@@ -54,6 +57,22 @@ def bind(row: SubmissionRow, view: BatchView, deps: Deps, lease: Lease, how: str
         # Where the provider tells no time, the intent came before the creation.
         result_deadline=result_deadline(row.provider, created or row.posted_at),
     )
+
+
+def adopt_unsent(row: SubmissionRow, view: BatchView, deps: Deps, lease: Lease) -> SubmissionRow:
+    """Bind a batch that carries the key of a submission which this ledger never sent.
+
+    A ledger that is lost did, or a create that was refused has run all the same: it is paid for.
+    """
+    sent = take_for_sent(
+        deps.ledger,
+        row,
+        lease=lease,
+        worker=deps.worker,
+        account=deps.provider(row.provider).account(),
+        reason=f"{view.batch_id} carries its key, though no create of it is on record",
+    )
+    return bind(sent, view, deps, lease, "found")
 
 
 def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
@@ -112,6 +131,7 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         counts=counts,
         reason="to the end" if counts else "shows no batch that we know of this account",
     )
+    found = _ours(found, deps)
     for key, views in found.items():
         for view in views:
             if view.batch_id not in known:
@@ -125,6 +145,22 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         except (NotReady, LeaseLost, TransitionRefused):
             continue  # another worker is at it, or has been: its word stands
     return result
+
+
+def _ours(found: dict[str, list[BatchView]], deps: Deps) -> dict[str, list[BatchView]]:
+    """Without what only looks like ours: our key over another request file than we uploaded."""
+    kept = {}
+    with deps.ledger.read() as connection:
+        for key, views in found.items():
+            row = rows.find(connection, key)
+            if row is not None:
+                kept[key] = [v for v in views if same_input(row, v)]
+    return {key: views for key, views in kept.items() if views}
+
+
+def same_input(row: SubmissionRow, view: BatchView) -> bool:
+    """Whether a batch was made from the file that this submission uploaded, as far as both say."""
+    return row.input_ref is None or view.input_ref is None or row.input_ref == view.input_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +224,7 @@ def _provisional(
     found = provisional.candidates(row, walk.listing, ours=ours, rejected=rejected)
     verdict = provisional.judge(found, row, provider)
     for view in verdict.foreign:
-        facts.reject_batch(
-            deps.ledger, row.submission_key, view.batch_id, "its first lines are another's"
-        )
+        facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, ANOTHERS)
     if verdict.proven:
         for view in verdict.proven:
             facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
@@ -214,8 +248,11 @@ def _provisional(
     return row if verdict.open else None
 
 
-def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
+def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[SubmissionRow, bool]:
     """At the end of a provisional batch: its first lines make it ours, or it is let go.
+
+    Returns:
+        The row as it is now, and whether the batch is proven to be ours.
 
     Raises:
         ProviderError, DownloadError: its results could not be opened; nothing is concluded.
@@ -223,26 +260,25 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
     provider = deps.provider(row.provider)
     verdict = provisional.judge([view], row, provider)
     if verdict.open:
-        return row
+        return row, False
     if verdict.proven:
         facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
-        return row
-    facts.reject_batch(
-        deps.ledger, row.submission_key, view.batch_id, "its first lines are another's"
-    )
+        return row, True
+    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, ANOTHERS)
     with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
-        return rows.transition(
+        let_go = rows.transition(
             deps.ledger,
             row,
             "UNCERTAIN",
             lease=lease,
             worker=deps.worker,
-            reason=f"the first lines of {view.batch_id} are another's",
+            reason=f"{view.batch_id}: {ANOTHERS}",
             batch_id=None,
             bound_how=None,
             first_look_at=None,
             looks=0,
         )
+    return let_go, False
 
 
 def _delete_input(row: SubmissionRow, deps: Deps) -> SubmissionRow:

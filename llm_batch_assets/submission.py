@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.errors import LeaseLost, ProviderError, TransitionRefused
-from llm_batch_assets.finding import bind, cancel_stray, uncertain
+from llm_batch_assets.finding import adopt_unsent, bind, cancel_stray, uncertain
 from llm_batch_assets.ledger import claims, facts
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.leases import Lease, held, still_held
 from llm_batch_assets.ledger.rows import SubmissionRow
+from llm_batch_assets.ledger.states import SENDABLE
 from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.provisional import newest
 from llm_batch_assets.types import BatchView, CreateRequest
@@ -58,6 +59,14 @@ def submit_leased(
     """``submit`` for a worker that holds the lease already."""
     provider = deps.provider(row.provider)
     limit = deps.settings.post_limit(row.bytes)
+    with deps.ledger.read() as connection:
+        made = facts.facts_of(connection, row.submission_key)
+    if made and row.state in SENDABLE:
+        try:
+            return adopt_unsent(row, provider.get(made[0][0]), deps, lease)
+        except ProviderError as error:
+            _postpone(row, deps, error)
+            raise
     if row.state == "VALIDATED" and provider.has_upload:
         row = _upload(row, deps, provider, lease, limit)
     unlabelled = not provider.settles_by_label

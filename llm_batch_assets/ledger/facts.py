@@ -157,8 +157,8 @@ def rejected_of(connection: Connection, submission_key: str) -> frozenset[str]:
 def strays(connection: Connection) -> list[tuple[str, str]]:
     """Batches of ours that no submission is bound to, as (submission_key, batch_id).
 
-    A batch whose submission still waits for its own look is none; one whose cancel the provider
-    has taken is none any more.
+    A batch whose submission still waits for its own look, or was never sent, is none: it is bound.
+    One whose cancel the provider has taken is none any more.
     """
     p, s, d = schema.provider_batches, schema.submissions, schema.duplicate_batches
     other = s.alias()
@@ -166,7 +166,7 @@ def strays(connection: Connection) -> list[tuple[str, str]]:
     settled = sa.exists().where(
         d.c.account == p.c.account, d.c.batch_id == p.c.batch_id, d.c.cancelled_at.is_not(None)
     )
-    waits = ("SUBMITTING", "UNCERTAIN", "PROVISIONAL")
+    waits = ("CREATED", "VALIDATED", "UPLOADED", "SUBMITTING", "UNCERTAIN", "PROVISIONAL")
     query = (
         sa.select(p.c.submission_key, p.c.batch_id)
         .join(s, s.c.submission_key == p.c.submission_key)

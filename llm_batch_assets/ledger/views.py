@@ -150,6 +150,13 @@ def view_by_id(ledger: Ledger, revision_id: int) -> RevisionView:
         return _view(connection, as_row(RevisionRow, row))
 
 
+def providers(ledger: Ledger) -> list[str]:
+    """The providers that this ledger has datasets of."""
+    r = schema.revisions
+    with ledger.read() as connection:
+        return sorted(connection.execute(sa.select(r.c.provider).distinct()).scalars())
+
+
 def settled_revisions(
     ledger: Ledger, tenant_id: str, workload: str, dataset: str | None = None
 ) -> list[RevisionView]:

@@ -248,7 +248,7 @@ def test_a_person_may_pay_again(make_slow: Make) -> None:
 def test_an_open_revision_carries_what_it_has_accepted_so_far(make_slow: Make) -> None:
     one = make_slow(records=16)
     one.freeze()
-    first = [w for w in plan(one.deps) if w.kind == "submit"][0]
+    first = next(w for w in plan(one.deps) if w.kind == "submit")
     execute(first, one.deps)
     one.sim.advance(DAY)
     assert collect_all(one.deps).exit_code == 0

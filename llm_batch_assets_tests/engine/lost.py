@@ -1,0 +1,28 @@
+"""A ledger that is lost or a day old: what a backup gives back."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from llm_batch_assets_tests.engine.bench import Bench
+
+
+def backup(bench: Bench, to: Path) -> Path:
+    """Copy the ledger as it is now."""
+    with sqlite3.connect(bench.home / "ledger.db") as source, sqlite3.connect(to) as target:
+        source.backup(target)
+    return to
+
+
+def restore(bench: Bench, copy: Path | None) -> Bench:
+    """The same deployment and store over an older ledger, or over none; a fresh worker."""
+    bench.deps.ledger.close()
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (bench.home / name).unlink(missing_ok=True)
+    if copy is not None:
+        (bench.home / "ledger.db").write_bytes(copy.read_bytes())
+    again = object.__new__(Bench)
+    again.__dict__.update(bench.__dict__)
+    again.deps = again.worker("restored", settings=bench.deps.settings)
+    return again
