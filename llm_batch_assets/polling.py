@@ -45,11 +45,12 @@ def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
         return _missed(row, deps, str(error))
     if row.state == "PROVISIONAL" and view.status in TERMINAL_STATUSES:
         try:
-            row = finding.prove(row, view, deps)
+            row, proven = finding.prove(row, view, deps)
         except (ProviderError, DownloadError, NotReady, LeaseLost, TransitionRefused) as error:
             return _missed(row, deps, str(error))
-        if row.state != "PROVISIONAL":
-            return row
+        if not proven:
+            # Nothing of an unproven batch is stored: it waits for its results, or was let go.
+            return row if row.state != "PROVISIONAL" else _missed(row, deps, "not proven yet")
     return observe(row, view, deps)
 
 
