@@ -1,0 +1,111 @@
+"""The boundaries of one watched run, and whether each of its effects lies between two of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm_batch_assets_tests.crash.scene import Scene
+
+ROUTES = {
+    "upload": "provider.upload",
+    "upload_data": "provider.upload",
+    "create": "provider.create",
+    "list": "provider.list",
+    "poll": "provider.get",
+    "cancel": "provider.cancel",
+    "delete": "provider.delete",
+    "file_delete": "provider.delete",
+    "file_get": "provider.download",
+    "download": "provider.download",
+}
+"""The simulator's name of a call -> the boundary that must lie around it."""
+
+
+@dataclass
+class Watched:
+    """What one run did, by its own boundaries and by independent records."""
+
+    passings: list[tuple[float, str, str]]
+    calls: list[dict[str, Any]]
+    commits: list[float]
+    links: list[tuple[float, str]]
+    open_ends: list[str] = field(default_factory=list)
+
+    def points(self) -> list[str]:
+        """Every place to die, as ``LLM_BATCH_CRASH_AT`` takes it."""
+        counts: Counter[tuple[str, str]] = Counter()
+        found = []
+        for _, name, when in self.passings:
+            counts[name, when] += 1
+            found.append(f"{name}:{when}:{counts[name, when]}")
+        return found
+
+    def spans(self, *names: str) -> list[tuple[float, float]]:
+        """From "before" to its "after", of the boundaries whose names begin so.
+
+        An ``after`` closes the latest open ``before`` of its name; one that never comes (the call
+        raised) ends at the next ``before`` of the same name, or at the end.
+        """
+        found: list[tuple[float, float]] = []
+        started: dict[str, float] = {}
+        for at, name, when in self.passings:
+            if not name.startswith(names):
+                continue
+            if when == "before":
+                started[name] = at
+            elif name in started:
+                found.append((started.pop(name), at))
+        return found
+
+    def uncovered(self) -> list[str]:
+        """Effects without a boundary on each side, each in words."""
+        missing = []
+        for call in self.calls:
+            spans = self.spans(ROUTES[call["route"]])
+            if not _inside(call["at"], spans):
+                missing.append(f"call {call['route']} {call['path']}")
+        spans = self.spans("commit.")
+        missing += [f"commit at {at}" for at in self.commits if not _inside(at, spans)]
+        spans = self.spans("store.")
+        missing += [f"object {to}" for at, to in self.links if not _inside(at, spans)]
+        return missing
+
+
+def _inside(at: float, spans: list[tuple[float, float]]) -> bool:
+    return any(start <= at <= end for start, end in spans)
+
+
+def watch(scene: Scene) -> Watched:
+    """Run a scene's command once, in a process of its own, with every record switched on."""
+    log, seen = scene.folder / "boundaries.tsv", scene.folder / "seen.json"
+    module = "llm_batch_assets_tests.crash.recorded"
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(seen), *scene.command.argv()[3:]],
+        env=scene.command.env
+        | {"LLM_BATCH_EFFECTS_LOG": str(log), "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=scene.folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0 and seen.exists(), done.stderr
+    records = json.loads(seen.read_text(encoding="utf-8"))
+    assert records["code"] == 0, (done.stdout, done.stderr)
+    scene.runs += 1
+    (scene.folder / f"run{scene.runs}.out").write_text(done.stdout, encoding="utf-8")
+    (scene.folder / f"run{scene.runs}.err").write_text(done.stderr, encoding="utf-8")
+    lines = [line.split("\t") for line in log.read_text(encoding="ascii").splitlines()]
+    artifacts = str(scene.folder / "home" / "artifacts")
+    return Watched(
+        passings=[(float(at), name, when) for at, name, when in lines],
+        calls=[entry for entry in scene.sim.log() if entry["route"] in ROUTES],
+        commits=records["commits"],
+        links=[(at, to) for at, to in records["links"] if to.startswith(artifacts)],
+    )

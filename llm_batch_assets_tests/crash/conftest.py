@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from llm_batch_assets_tests.crash.scene import ACCOUNTS, Account, Backend, Tally
+from llm_batch_assets_tests.crash.zygote import Zygote
+from llm_batch_assets_tests.postgres import Postgres
+from llm_batch_assets_tests.s3_server import S3Server
+
+PROVIDERS = (*ACCOUNTS, "bedrock")
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """One process that forks every run of this session."""
+    with Zygote(*(f"llm_batch_assets.providers.{name}" for name in PROVIDERS)) as running:
+        yield running
+
+
+@pytest.fixture(params=PROVIDERS)
+def account(request: pytest.FixtureRequest) -> Account:
+    """Each provider in turn."""
+    if request.param in ACCOUNTS:
+        return ACCOUNTS[request.param]
+    return bedrock(request.getfixturevalue("s3_server"))
+
+
+_buckets = count()
+
+
+def bedrock(server: S3Server) -> Account:
+    """Bedrock, whose request and result files live in a bucket of a real S3 server."""
+    bucket = f"crash-bedrock-{next(_buckets)}"
+    server.client().create_bucket(Bucket=bucket)
+    prefixes = count()
+    return Account(
+        "bedrock",
+        "anthropic.claude-haiku-4-5-20251001-v1:0",
+        lambda sim: {
+            **server.env,
+            "AWS_ENDPOINT_URL_BEDROCK": sim.bedrock_url,
+            "LLM_BATCH_BEDROCK_ROLE_ARN": "arn:aws:iam::123456789012:role/BatchRole",
+            "LLM_BATCH_BEDROCK_S3": f"s3://{bucket}/p{next(prefixes)}",
+        },
+        {
+            "s3_endpoint": server.endpoint,
+            "s3_access_key": server.access_key,
+            "s3_secret_key": server.secret_key,
+            "bedrock_minimum": 1,
+        },
+    )
+
+
+@pytest.fixture
+def postgres_and_s3(postgres: Postgres, s3_server: S3Server) -> Backend:
+    """A database and a prefix of their own for every scene."""
+    bucket = f"crash-{next(_buckets)}"
+    s3_server.client().create_bucket(Bucket=bucket)
+    prefixes = count()
+
+    def make(folder: Path) -> dict[str, str]:
+        del folder
+        return {
+            **s3_server.env,
+            "LLM_BATCH_LEDGER_URL": postgres.database(),
+            "LLM_BATCH_ARTIFACTS_URL": f"s3://{bucket}/a{next(prefixes)}",
+        }
+
+    return Backend("postgresql+s3", make)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str, Tally], None]:
+    """Notes counts, which the end of the session prints."""
+
+    def note(what: str, tally: Tally) -> None:
+        request.node.user_properties.append(("crash", f"{what}: {tally}"))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the counts; reports come from workers of xdist, too."""
+    lines = [
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for one in reports
+        if getattr(one, "when", None) == "call"
+        for name, value in getattr(one, "user_properties", ())
+        if name == "crash"
+    ]
+    if lines:
+        terminalreporter.section("crashes survived")
+        for line in sorted(lines):
+            terminalreporter.line(line)

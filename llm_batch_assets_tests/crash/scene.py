@@ -1,0 +1,256 @@
+"""One dataset, one simulator, one backend: run, end the process somewhere, run again, judge."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llm_batch_assets.simulator import Simulator
+from llm_batch_assets.workload import Workload
+from llm_batch_assets_tests.crash.zygote import Zygote
+from llm_batch_assets_tests.engine.bench import DAY, make_workload
+from llm_batch_assets_tests.engine.command import Command
+
+RECORDS = 16
+MAX_RUNS = 12
+"""A dataset that is not closed after so many starts never will be."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A provider as a workload and an environment name it; ``options`` are the simulator's."""
+
+    provider: str
+    model: str
+    env: Callable[[Simulator], dict[str, str]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def workload(self) -> Workload:
+        """Two shards of eight records."""
+        return make_workload(
+            provider=self.provider,
+            model=self.model,
+            retry={"max_attempts": 4, "hold_deadline": "1h"},
+        )
+
+
+ACCOUNTS = {
+    account.provider: account
+    for account in (
+        Account(
+            "openai",
+            "gpt-5-mini-2025-08-07",
+            lambda sim: {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": sim.base_url},
+        ),
+        Account(
+            "anthropic",
+            "claude-haiku-4-5-20251001",
+            lambda sim: {"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": sim.anthropic_url},
+        ),
+        Account(
+            "gemini",
+            "gemini-2.0-flash-001",
+            lambda sim: {"GOOGLE_API_KEY": "sk-test", "GOOGLE_GEMINI_BASE_URL": sim.gemini_url},
+        ),
+    )
+}
+"""Those that need nothing but the simulator; Bedrock needs an S3 server, see ``conftest``."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where ledger and artifacts live: ``make`` gives the environment of a new, empty place."""
+
+    name: str
+    make: Callable[[Path], dict[str, str]]
+
+
+LOCAL = Backend("sqlite+directory", lambda folder: {})
+
+STORIES: dict[str, list[dict[str, Any]]] = {
+    # Two attempts, nothing in doubt.
+    "plain": [{"kind": "error_500", "count": 1, "total": 1}],
+    # A lost create that made nothing, a lost create that made a batch, a refusal for now, a
+    # second download that confirms a missing row, and two attempts.
+    "rough": [
+        {"route": "create", "nth": 1, "fault": "drop_before"},
+        {"route": "create", "nth": 2, "fault": "status_before", "status": 429, "retry_after": "0"},
+        {"route": "create", "nth": 3, "fault": "drop_after"},
+        {"kind": "error_500", "count": 1, "total": 1},
+        {"kind": "missing", "count": 1, "total": 1},
+    ],
+}
+
+
+@dataclass
+class Tally:
+    """What a suite prints in the end."""
+
+    points: int = 0
+    killed: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.points} datasets, {self.killed} kills, {self.runs} runs, {self.seconds:.0f} s"
+        )
+
+
+class Scene:
+    """A fresh deployment against a fresh simulator."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sim: Simulator,
+        account: Account,
+        backend: Backend,
+        zygote: Zygote | None,
+        story: str = "plain",
+    ) -> None:
+        self.sim, self.zygote, self.folder = sim, zygote, folder
+        sim.faults(*STORIES[story])
+        self.command = Command(
+            folder,
+            sim,
+            workload=account.workload(),
+            records=RECORDS,
+            env={
+                # Fixed, so that every run of a story has the same ids.
+                "LLM_BATCH_DEPLOYMENT": "d-crash",
+                "LLM_BATCH_LEASE_TTL": "15s",
+                **account.env(sim),
+                **backend.make(folder),
+            },
+        )
+        self.killed = 0
+        self.runs = 0
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def start(self, env: Mapping[str, str] | None = None) -> int:
+        """Start ``llm-batch-assets run``; gives the process id."""
+        self.runs += 1
+        given = {**self.command.env, **(env or {})}
+        assert self.zygote is not None
+        return self.zygote.start(self.command.argv()[3:], given, self.folder, f"run{self.runs}")
+
+    def wait(self) -> int:
+        """The exit code of the process that was started, or minus a signal."""
+        assert self.zygote is not None
+        code = self.zygote.wait()
+        self.killed += code == -signal.SIGKILL
+        return code
+
+    def run(self, env: Mapping[str, str] | None = None) -> int:
+        """Start, and wait for the end."""
+        self.start(env)
+        return self.wait()
+
+    def run_killed_at(self, point: str) -> bool:
+        """Run with a kill at a boundary; whether it came to that."""
+        code = self.run({"LLM_BATCH_CRASH_AT": point})
+        assert code in (0, -signal.SIGKILL), self.said()
+        return code == -signal.SIGKILL
+
+    def run_killed_after(self, seconds: float) -> bool:
+        """Run with a kill after some wall-clock time; whether it was still alive."""
+        pid = self.start()
+        time.sleep(seconds)
+        # The zygote reaps its child, so a finished run's id may be gone, and is never another's
+        # so soon.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        code = self.wait()
+        assert code in (0, -signal.SIGKILL), self.said()
+        return code == -signal.SIGKILL
+
+    def finish(self) -> dict[str, Any]:
+        """Run until it is closed; the result."""
+        while (code := self.run()) != 0:
+            assert code in (3, -signal.SIGKILL), self.said()
+            assert self.runs < MAX_RUNS, f"not closed: {self.said()}"
+        return self.result()
+
+    def result(self) -> dict[str, Any]:
+        """What the latest run printed."""
+        out = (self.folder / f"run{self.runs}.out").read_text(encoding="utf-8")
+        found = json.loads(out.strip().splitlines()[-1])
+        assert isinstance(found, dict)
+        return found
+
+    def said(self) -> str:
+        """Everything that the latest run said."""
+        files = [self.folder / f"run{self.runs}.{end}" for end in ("out", "err")]
+        return "\n".join(file.read_text(encoding="utf-8")[-3000:] for file in files)
+
+    # --- the judge: the simulator's own log, list and meter ---------------------------------------
+
+    def verdict(self) -> dict[str, Any]:
+        """What must be the same however often the run was killed."""
+        result = self.result()
+        return {
+            name: result[name]
+            for name in ("closed", "published", "records", "accepted", "human_review",
+                         "permanent_failure", "cancelled", "open")
+        }  # fmt: skip
+
+    def assert_sound(self) -> None:
+        """Closed, nothing paid twice, and one batch at most that ran for each submission."""
+        meter = self.sim.meter()
+        assert meter["paid_twice"] == 0, self.history()
+        assert meter["live_batches"] == 0, self.history()
+        assert self.result()["paid_twice"] == 0
+        ran: defaultdict[str, set[str]] = defaultdict(set)
+        for one in self.sim.executions():
+            ran[one["custom_id"].split("-", 1)[0]].add(one["batch"])
+        assert {tag: ids for tag, ids in ran.items() if len(ids) > 1} == {}, self.history()
+        assert self.verdict() == {
+            "closed": True,
+            "published": True,
+            "records": RECORDS,
+            "accepted": RECORDS,
+            "human_review": 0,
+            "permanent_failure": 0,
+            "cancelled": 0,
+            "open": 0,
+        }
+
+    def history(self) -> str:
+        """The calls that cost money, for a failure's message."""
+        wanted = {"create", "file_delete", "cancel", "delete"}
+        calls = [entry for entry in self.sim.log() if entry["route"] in wanted]
+        lines = [f"{e['at']:.3f} {e['route']} {e['status']} {e['notes']}" for e in calls]
+        lines += [f"{b['id']} {b['phase']} {b['executed']}" for b in self.sim.state()["batches"]]
+        return "\n".join(lines)
+
+    def clean(self) -> None:
+        """Free the disk: hundreds of scenes run after each other."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def simulator(account: Account, seed: int = 0) -> Simulator:
+    """A simulator for a scene: short batches, a day of a second."""
+    return Simulator(seed=seed, scale=86_400 / DAY, batch_seconds=86_400 / 20, **account.options)
+
+
+def spread(points: Sequence[str], count: int, rng: Any) -> list[str]:
+    """A sample of points that takes each boundary's name before any a second time."""
+    shuffled = rng.sample(list(points), len(points))
+    seen: defaultdict[str, int] = defaultdict(int)
+    ranked = []
+    for point in shuffled:
+        name = point.rsplit(":", 1)[0]
+        ranked.append((seen[name], len(ranked), point))
+        seen[name] += 1
+    return [point for _, _, point in sorted(ranked)[:count]]
