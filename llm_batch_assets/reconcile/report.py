@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -85,10 +86,10 @@ def report(account: Account) -> dict[str, Any]:
 
 def answers_of(account: Account) -> dict[str, Any]:
     """Wire id -> accepted answer: a JSON value, or the text itself."""
-    import json
-
     rules = account.rules
-    as_json = rules.answer in ("json", "tool", "embedding") or rules.schema is not None
+    as_json = rules.answer in ("json", "tool", "embedding") or (
+        rules.answer == "auto" and rules.schema is not None
+    )
     found: dict[str, Any] = {}
     for wire_id, text in zip(
         account.table["wire_id"].to_pylist(), account.answers.to_pylist(), strict=True

@@ -215,8 +215,11 @@ def raw_at(line_bytes: bytes, *path: str | int) -> bytes | None:
 
 
 def text_of(value: Any) -> str | None:
-    """A non-empty string, else None: an empty string is an absent value (field report B31)."""
-    return value if isinstance(value, str) and value else None
+    """A non-empty string of Unicode text, else None.
+
+    An empty string is an absent value (field report B31); a lone surrogate cannot be written.
+    """
+    return value if isinstance(value, str) and value and writable(value) else None
 
 
 def int64_of(value: Any) -> int | None:

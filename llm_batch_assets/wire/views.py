@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from llm_batch_assets.wire.strict import int64_of
+from llm_batch_assets.wire.strict import int64_of, text_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,5 +55,6 @@ _LABEL = re.compile(r"(?:(?P<deployment>.+)[^0-9A-Za-z])?(?P<key>[0-9a-f]{64})",
 
 def label_of(value: Any) -> tuple[str | None, str | None]:
     """(deployment, submission key) of a name that ends in our key, after any separator."""
-    found = _LABEL.fullmatch(value) if isinstance(value, str) and len(value) < 1000 else None
+    name = text_of(value)
+    found = _LABEL.fullmatch(name) if name is not None and len(name) < 1000 else None
     return (found["deployment"], found["key"]) if found else (None, None)
