@@ -74,7 +74,7 @@ def settle(
             .where(
                 r.c.id == revision.id,
                 r.c.closed_at.is_(None),
-                fenced(connection, ledger, lease),
+                fenced(lease, now),
             )
             .values(**values, settled_at=now)
         )
@@ -118,7 +118,7 @@ def publish(ledger: Ledger, revision: RevisionRow, worker: Worker, lease: Lease)
                 r.c.superseded_at.is_(None),
                 r.c.closure_digest == revision.closure_digest,
                 sa.func.coalesce(r.c.published_version, 0) == version - 1,
-                fenced(connection, ledger, lease),
+                fenced(lease, now),
             )
             .values(
                 published_at=now,
@@ -201,6 +201,6 @@ def request_cancel(
 
 
 def _refuse(ledger: Ledger, connection: sa.Connection, lease: Lease, message: str) -> None:
-    if not connection.execute(sa.select(fenced(connection, ledger, lease))).scalar():
+    if not connection.execute(sa.select(fenced(lease, ledger.now(connection)))).scalar():
         raise LeaseLost(f"The lease on {lease.target} has expired or was taken.")
     raise TransitionRefused(message)

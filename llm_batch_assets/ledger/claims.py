@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,11 +11,10 @@ from sqlalchemy.engine import Connection
 from llm_batch_assets.errors import GateClosed, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
-from llm_batch_assets.ledger.facts import facts_of
 from llm_batch_assets.ledger.leases import Lease, take_free
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import SENDABLE
-from llm_batch_assets.ledger.submissions import joined, load, move, newest_epoch
+from llm_batch_assets.ledger.submissions import joined, load, move
 from llm_batch_assets.ledger.worker import Worker
 
 
@@ -118,6 +118,16 @@ def claim(
         _check_gates(connection, row, now)
         if exclusive:
             _check_alone(connection, row, account)
+        intent: dict[str, Any] = {
+            "account": account,
+            "posted_at": now,
+            "post_deadline": now + int(post_seconds * 1_000_000),
+            "tries": row.tries + 1,
+            "fence": fence,
+            "first_look_at": None,
+            "input_deleted_at": None,
+            "looks": 0,
+        }
         move(
             connection,
             ledger,
@@ -126,30 +136,28 @@ def claim(
             lease=lease,
             worker=worker,
             reason="claimed",
-            account=account,
-            posted_at=now,
-            post_deadline=now + int(post_seconds * 1_000_000),
-            tries=row.tries + 1,
-            fence=fence,
-            first_look_at=None,
-            input_deleted_at=None,
-            looks=0,
+            now=now,
+            **intent,
         )
-        return load(connection, submission_key)
+    return replace(row, state="SUBMITTING", state_at=now, **intent)
 
 
 def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
     r = schema.revisions
     query = sa.select(r).where(r.c.id == row.revision_id)
-    revision = connection.execute(query).one()
-    if connection.dialect.name != "sqlite":
+    revision: sa.Row[Any] | None
+    if connection.dialect.name == "sqlite":
+        revision = connection.execute(query).one()
+    else:
         # Shared: claims of one dataset do not wait for each other, a cancel waits for them. The
         # first claim changes the row, so it takes the workload's lock before the row's own:
         # the other way round two first claims would wait for each other.
-        if revision.started_at is None:
-            _lock(connection, f"{revision.tenant_id}/{revision.workload}")
-        query = query.with_for_update(read=revision.started_at is not None)
-        revision = connection.execute(query).one()
+        started = r.c.started_at.is_not(None)
+        shared = query.where(started).with_for_update(read=True)
+        revision = connection.execute(shared).one_or_none()
+        if revision is None:
+            _lock(connection, f"{row.tenant_id}/{row.workload}")
+            revision = connection.execute(query.with_for_update()).one()
     if row.hold is not None:
         raise GateClosed(f"{row.shard_key} is on hold: {row.hold}.", remedy=row.hold_release or "")
     if revision.hold is not None:
@@ -163,12 +171,22 @@ def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
     if row.due_at > now:
         seconds = (row.due_at - now) // 1_000_000 + 1
         raise GateClosed(f"{row.shard_key} is due in {seconds} s.")
-    if newest_epoch(connection, row.shard_id) != row.epoch:
+    newest, known = _epoch_and_batches(connection, row)
+    if newest != row.epoch:
         raise GateClosed(f"{row.shard_key} has a newer epoch than {row.epoch}.")
-    if facts_of(connection, row.submission_key):
+    if known:
         raise GateClosed(f"The provider already has a batch of {row.shard_key}.")
     if revision.started_at is None:
         _start(connection, revision, now)
+
+
+def _epoch_and_batches(connection: Connection, row: SubmissionRow) -> tuple[int, int]:
+    """The newest epoch of the shard, and how many batches are known of this submission."""
+    s, p = schema.submissions, schema.provider_batches
+    epoch = sa.select(sa.func.max(s.c.epoch)).where(s.c.shard_id == row.shard_id)
+    batches = sa.select(sa.func.count()).where(p.c.submission_key == row.submission_key)
+    found = connection.execute(sa.select(epoch.scalar_subquery(), batches.scalar_subquery())).one()
+    return int(found[0]), int(found[1])
 
 
 def _check_alone(connection: Connection, row: SubmissionRow, account: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -81,7 +82,25 @@ def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+IDLE_SECONDS = 30.0
+"""A pooled connection that rested longer is asked whether it still lives before it is used."""
+
+
 def _prepare_postgres(engine: Engine) -> None:
+    @sa.event.listens_for(engine, "checkin")
+    def _rest(_dbapi: Any, record: Any) -> None:
+        record.info["rests_since"] = time.monotonic()
+
+    @sa.event.listens_for(engine, "checkout")
+    def _wake(dbapi: Any, record: Any, _proxy: Any) -> None:
+        since = record.info.get("rests_since")
+        if since is None or time.monotonic() - since < IDLE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(dbapi)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.DisconnectionError from error  # the pool opens another one
+
     @sa.event.listens_for(engine, "connect")
     def _connect(dbapi: Any, _record: Any) -> None:
         cursor = dbapi.cursor()
@@ -112,7 +131,7 @@ class Ledger:
         self.deployment = deployment
         self.effects = effects
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        self.engine = sa.create_engine(parsed, pool_pre_ping=not self.is_sqlite)
+        self.engine = sa.create_engine(parsed)
         self._url = parsed
         # A PostgreSQL ledger's clock is its server's, unless a test brings one.
         self._clock = utc_now if clock is None and self.is_sqlite else clock

@@ -167,7 +167,7 @@ def open_revision(
             connection, revision.tenant_id, revision.workload, revision.dataset, revision.revision
         )
         assert opened is not None
-        first = _insert_job(connection, opened.id, job, worker, now, due_at=now, basis=None)
+        first = insert_job(connection, opened.id, job, worker, now, due_at=now, basis=None)
         if not job.shards:
             connection.execute(
                 sa.update(schema.revisions)
@@ -229,23 +229,23 @@ def cut_job(
                 r.c.closed_at.is_(None),
                 r.c.cancel_requested_at.is_(None),
                 r.c.superseded_at.is_(None),
-                fenced(connection, ledger, lease),
+                fenced(lease, now),
             )
             .values(settled_at=r.c.settled_at)
         )
         if guard.rowcount != 1:
             _explain_lost(connection, ledger, lease)
             raise TransitionRefused("The evidence moved on while the next attempt was cut.")
-        return _insert_job(connection, revision.id, job, worker, now, due_at=due_at, basis=basis)
+        return insert_job(connection, revision.id, job, worker, now, due_at=due_at, basis=basis)
 
 
 def _explain_lost(connection: Connection, ledger: Ledger, lease: Lease) -> None:
-    held = connection.execute(sa.select(fenced(connection, ledger, lease))).scalar()
+    held = connection.execute(sa.select(fenced(lease, ledger.now(connection)))).scalar()
     if not held:
         raise LeaseLost(f"The lease on {lease.target} has expired or was taken.")
 
 
-def _insert_job(
+def insert_job(
     connection: Connection,
     revision_id: int,
     job: JobSpec,
@@ -255,6 +255,11 @@ def _insert_job(
     due_at: int,
     basis: str | None,
 ) -> JobRow:
+    """Write a job with its shards and their first submissions, in the caller's transaction.
+
+    Raises:
+        TransitionRefused: the revision has this attempt already.
+    """
     values = {key: value for key, value in asdict(job).items() if key != "shards"}
     wrote = insert_first(
         connection,

@@ -185,9 +185,8 @@ def kept(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease
             thread.join()
 
 
-def fenced(connection: Connection, ledger: Ledger, lease: Lease) -> sa.ColumnElement[bool]:
-    """The condition that a decision carries in its own ``WHERE``."""
-    now = ledger.now(connection)
+def fenced(lease: Lease, now: int) -> sa.ColumnElement[bool]:
+    """The condition that a decision carries in its own ``WHERE``; ``now`` is the ledger's."""
     return sa.exists(
         sa.select(leases.c.target).where(
             leases.c.target == lease.target,

@@ -99,9 +99,12 @@ def move(
     worker: Worker,
     reason: str,
     raw_status: str | None = None,
+    now: int | None = None,
     **values: Any,
 ) -> None:
     """Take one arc of the table, with its row in ``transitions``, in the caller's transaction.
+
+    ``now`` is the ledger's clock where the caller has read it in this transaction.
 
     Raises:
         TransitionRefused: the arc does not exist, or the state has moved on.
@@ -109,13 +112,13 @@ def move(
     """
     if to not in ARCS[row.state]:
         raise TransitionRefused(f"There is no arc from {row.state} to {to}.")
-    now = ledger.now(connection)
+    now = ledger.now(connection) if now is None else now
     if raw_status is not None:
         values["raw_status"] = raw_status
     s = schema.submissions
     result = connection.execute(
         sa.update(s)
-        .where(s.c.id == row.id, s.c.state == row.state, fenced(connection, ledger, lease))
+        .where(s.c.id == row.id, s.c.state == row.state, fenced(lease, now))
         .values(state=to, state_at=now, **values)
     )
     if result.rowcount != 1:

@@ -157,6 +157,16 @@ def providers(ledger: Ledger) -> list[str]:
         return sorted(connection.execute(sa.select(r.c.provider).distinct()).scalars())
 
 
+def all_revisions(ledger: Ledger) -> list[RevisionView]:
+    """Every revision, oldest first."""
+    r = schema.revisions
+    with ledger.read() as connection:
+        found = [
+            as_row(RevisionRow, row) for row in connection.execute(sa.select(r).order_by(r.c.id))
+        ]
+        return [_view(connection, row) for row in found]
+
+
 def settled_revisions(
     ledger: Ledger, tenant_id: str, workload: str, dataset: str | None = None
 ) -> list[RevisionView]:
