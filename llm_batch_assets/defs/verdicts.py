@@ -25,7 +25,13 @@ _STOP = "It needs a person: report and manifest disagree. `llm-batch-assets veri
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One check's answer. ``planned``: what is amiss is settled by a step that is planned."""
+    """One check's answer.
+
+    Attributes:
+        planned: what is amiss is settled by a step that is planned.
+        text: one sentence of ours. Business keys are the source's own text, which a UI might
+            render; they are only in ``records``, the first few of them.
+    """
 
     name: str
     passed: bool
@@ -205,18 +211,14 @@ def _of_rows(name: str, rows: pa.Table, planned: bool, what: str) -> Verdict:
     if not rows.num_rows:
         return Verdict(name, True, False, f"0 records {what}.")
     named = tuple(str(key) for key in rows["business_key"].slice(0, NAMED).to_pylist())
-    text = f"{rows.num_rows} records {what}: {', '.join(named)}"
-    text += ", … " if rows.num_rows > NAMED else ". "
-    return Verdict(
-        name, False, planned, text + (_SENSORS if planned else _REVIEW), rows.num_rows, named
-    )
+    text = f"{rows.num_rows} records {what}. {_SENSORS if planned else _REVIEW}"
+    return Verdict(name, False, planned, text, rows.num_rows, named)
 
 
 def _of_names(name: str, count: int, named: list[str], what: str, fine: str) -> Verdict:
     if not count:
         return Verdict(name, True, False, fine)
-    text = f"{count} {what}: {', '.join(named)}. {_STOP}"
-    return Verdict(name, False, False, text, count, tuple(named))
+    return Verdict(name, False, False, f"{count} {what}. {_STOP}", count, tuple(named))
 
 
 _JUDGES: dict[str, Callable[[Report], Verdict]] = {
