@@ -205,7 +205,9 @@ class Ledger:
         self.check()
 
     def _at_head(self) -> bool:
-        """Whether schema and meta rows are this program's; a fresh ledger is not."""
+        """Whether schema and meta rows are this program's, or a newer minor's: it only adds what
+        may be null, so that this program keeps running beside it. A fresh ledger is neither.
+        """
         version = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our constant
         keys = sa.select(schema.meta.c.key)
         if self.is_sqlite and self._url.database and not Path(self._url.database).exists():
@@ -216,7 +218,8 @@ class Ledger:
                 bound = set(connection.execute(keys).scalars())
         except sa.exc.DBAPIError:
             return False
-        return found == [HEAD] and {"schema_major", "deployment"} <= bound
+        known = len(found) == 1 and found[0] >= HEAD
+        return known and {"schema_major", "deployment"} <= bound
 
     def check(self) -> None:
         """Refuse a ledger of another deployment or of a newer major schema.
