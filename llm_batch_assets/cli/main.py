@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "release": ("release", "Let what is on hold go again."),
     "abandon": ("abandon", "Give a submission up; its records go to human review."),
     "supersede": ("supersede", "Freeze a dataset again; what was accepted is carried over."),
+    "sweep": ("sweep", "Hold the providers' batches of this deployment against the ledger."),
+    "adopt": ("adopt", "Bind a batch to an uncertain submission, or rebuild a lost ledger."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 
