@@ -16,7 +16,7 @@ def whole_by_note(note: Any, data: bytes) -> bool:
         return True
     if note.get("status", 200) != 200:
         return False
-    if "html" in str(note.get("content_type") or ""):
+    if "html" in str(note.get("content_type") or "").lower():
         return False
     encoding = note.get("content_encoding")
     received = note.get("received")
