@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from llm_batch_assets import identity
 from llm_batch_assets.artifacts import ArtifactStore
+from llm_batch_assets.errors import DatasetError
 from llm_batch_assets.manifest.layout import ShardLimits, cut
 from llm_batch_assets.manifest.model import Manifest, ShardSpec
 from llm_batch_assets.manifest.records import RecordsWriter
@@ -48,17 +49,28 @@ def shard_limits(provider: ProviderName, model: str, endpoint: str, limits: Limi
     theirs = request_module(provider).LIMITS
     cell = find(provider, model, endpoint)
     bounds = [
-        limits.records_per_shard,
+        2**31,
         theirs.records,
         None if cell is None else cell.limits.get("records"),
         None if cell is None else cell.records_for_results(),
     ]
+    most = min(bound for bound in bounds if bound is not None)
     return ShardLimits(
-        records=min(bound for bound in bounds if bound is not None),
+        records=min(most, limits.records_per_shard),
+        most=most,
         bytes=min(limits.bytes_per_shard, theirs.bytes - theirs.overhead),
         inputs=theirs.inputs,
-        minimum=theirs.minimum if cell is None else cell.limits.get("minimum", 1),
+        minimum=least_records(provider, model, endpoint, limits),
     )
+
+
+def least_records(provider: ProviderName, model: str, endpoint: str, limits: Limits) -> int:
+    """Fewest records that the provider runs a batch for: the account's quota, or the table's."""
+    if limits.records_minimum is not None:
+        return limits.records_minimum
+    cell = find(provider, model, endpoint)
+    theirs = request_module(provider).LIMITS
+    return theirs.minimum if cell is None else cell.limits.get("minimum", 1)
 
 
 def job_keys(
@@ -130,6 +142,12 @@ def assemble(
     sent = order[: len(order) - kept]
     overhead = len(module.request_line("x" * 60, b"", endpoint))
     ranges = cut(spool.body_sizes[sent] + overhead, limits, spool.inputs[sent])
+    small = min((end - start for start, end in ranges), default=limits.minimum)
+    if small < limits.minimum and fields["attempt"] == 1:
+        raise DatasetError(
+            f"{provider} runs no batch of fewer than {limits.minimum} records, and these limits "
+            f"leave one of {small}: give bytes_per_shard more room, or use shorter requests."
+        )
     shards: list[ShardSpec] = []
     with tempfile.TemporaryDirectory(prefix="llm_batch_assets-") as folder:
         path = Path(folder) / "records.parquet"
@@ -195,6 +213,7 @@ def assemble(
         created_at=now,
         expected_record_count=len(order),
         preflight_rejected=kept,
+        batch_minimum=limits.minimum,
         shards=tuple(shards),
         records_digest=table,
         rows_digest=rows,

@@ -10,12 +10,19 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class ShardLimits:
-    """What one shard may hold; ``inputs`` None means no limit."""
+    """What one shard may hold; ``inputs`` None means no limit.
+
+    Attributes:
+        records: as many as are wanted.
+        minimum: fewest that the provider runs a batch for.
+        most: as many as the provider takes; None where ``records`` says it.
+    """
 
     records: int
     bytes: int
     inputs: int | None = None
     minimum: int = 1
+    most: int | None = None
 
 
 def cut(
@@ -23,7 +30,9 @@ def cut(
 ) -> list[tuple[int, int]]:
     """Ranges [start, end) of records, in order, each within the limits.
 
-    Where the last range falls below ``minimum``, all ranges are made about equal instead.
+    Where the last range falls below ``minimum``, all ranges are made about equal instead, or,
+    where that is not enough, one fewer: the provider's minimum wins over a wish for small shards,
+    up to ``most`` records.
 
     Args:
         sizes: bytes of each request line; none may exceed ``limits.bytes`` by itself.
@@ -36,6 +45,10 @@ def cut(
         even = _greedy(sizes, limits, inputs, -(-total // len(ranges)))
         if min(map(_size, even)) >= limits.minimum:
             return even
+        most = limits.records if limits.most is None else limits.most
+        fewer = _greedy(sizes, limits, inputs, min(most, -(-total // (len(ranges) - 1))))
+        if min(map(_size, fewer)) >= limits.minimum:
+            return fewer
     return ranges
 
 

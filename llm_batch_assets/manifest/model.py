@@ -46,6 +46,7 @@ class Manifest(_Frozen):
         rows_digest: sha256 over that table's canonical rows (``manifest.records.rows_digest``).
         expected_record_count: every record of the job, kept back by preflight or not.
         preflight_rejected: how many of them preflight kept back.
+        batch_minimum: fewest records that the provider runs a batch for.
         carried_digest: sha256 of the table of answers that the revision takes over from older
             ones (None without any); their records are in no job of the revision.
         temperature: as asked, None where nothing was asked. With ``seed`` it says whether asking
@@ -97,6 +98,7 @@ class Manifest(_Frozen):
     preflight_rejected: int
     carried_records: int = 0
     carried_digest: str | None = None
+    batch_minimum: int = 1
     shards: tuple[ShardSpec, ...] = Field(strict=False)
     records_digest: str
     rows_digest: str

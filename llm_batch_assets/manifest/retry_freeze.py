@@ -29,6 +29,7 @@ _COMPUTED = (
     "created_at",
     "expected_record_count",
     "preflight_rejected",
+    "batch_minimum",
     "shards",
     "records_digest",
     "rows_digest",

@@ -45,11 +45,13 @@ class Policy:
         max_attempts: in how many attempts a record may be charged.
         deterministic: temperature 0 or a fixed seed: the same question gets the same answer.
         max_uncharged: in how many attempts a record may execute nothing, before a person looks.
+        minimum: fewest records that the provider runs a batch for.
     """
 
     max_attempts: int
     deterministic: bool = False
     max_uncharged: int = 20
+    minimum: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,26 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
         (is_class["cancelled"], "batch_cancelled"),
     ):
         give(who, "open", "retry", "retry", why)
+    _too_few(ruling, policy.minimum)
 
     if (ruling.state < 0).any():
         raise LLMBatchError(f"{int((ruling.state < 0).sum())} records fit no rule of settlement.")
     return ruling
+
+
+def _too_few(ruling: Ruling, minimum: int) -> None:
+    """Keep back a next attempt that its provider would never run (field notes B25).
+
+    While something else of the revision is open, it may bring more records to send with these;
+    afterwards nothing will, and a person has them: in a new revision they are asked again.
+    """
+    again = ruling.next == NEXT.index("retry")
+    if not 0 < int(again.sum()) < minimum:
+        return
+    others = bool(((ruling.state == STATES.index("open")) & ~again).any())
+    ruling.state[again] = -1
+    ruling.next[again] = ruling.retry[again] = -1
+    if others:
+        ruling.give(again, "open", "below_minimum", "wait")
+    else:
+        ruling.give(again, "human_review", "below_minimum")

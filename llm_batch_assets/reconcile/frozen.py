@@ -19,8 +19,10 @@ from llm_batch_assets.types import BatchView, Receipt
 
 
 def policy_of(manifest: Manifest) -> Policy:
-    """How often a record may be asked again."""
-    return Policy(manifest.retry.max_attempts, manifest.deterministic)
+    """How often a record may be asked again, and in what company."""
+    return Policy(
+        manifest.retry.max_attempts, manifest.deterministic, minimum=manifest.batch_minimum
+    )
 
 
 def rules_of(manifest: Manifest, *, gate: Gate | None = None) -> Rules:

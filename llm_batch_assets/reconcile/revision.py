@@ -141,7 +141,7 @@ def revision_closure(
             for job in context.jobs
         ],
         "job_closures": list(context.job_closures),
-        "policy": asdict(context.policy),
+        "policy": policy_document(context.policy),
         "facts": facts_document(context.facts),
         "answer": context.answer,
         "output_schema": context.output_schema,
@@ -162,6 +162,14 @@ def candidate_digest(
         sink.update(table)
         rows += table.num_rows
     return sink.hexdigest(), rows
+
+
+def policy_document(policy: Policy) -> dict[str, Any]:
+    """A policy as JSON."""
+    document = asdict(policy)
+    if policy.minimum == 1:  # absent from closures that were written before it was known
+        del document["minimum"]
+    return document
 
 
 def facts_document(facts: Facts) -> dict[str, Any]:

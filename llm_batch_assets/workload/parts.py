@@ -195,9 +195,14 @@ class Limits(Part):
     """Sizes of shards and caps on spending; the provider's own limits always hold as well.
 
     Null means no cap. A day is a day in UTC.
+
+    Attributes:
+        records_minimum: fewest records of one batch, where the account has another quota than the
+            capability table says (Bedrock: 100 by default, adjustable); null takes the table's.
     """
 
     records_per_shard: Annotated[int, Field(ge=1)] = 50_000
+    records_minimum: Annotated[int, Field(ge=1)] | None = None
     bytes_per_shard: Size = 190_000_000
     open_datasets: Annotated[int, Field(ge=1)] = 3
     records_per_day: Annotated[int, Field(ge=1)] | None = None

@@ -56,6 +56,15 @@ def test_a_last_shard_below_the_minimum_is_evened_out() -> None:
     assert [end - start for start, end in cut(sizes, tight)] == [150, 150, 10]
 
 
+def test_the_minimum_wins_over_a_wish_for_small_shards() -> None:
+    sizes = np.full(150, 10, dtype=np.int64)
+    wish = ShardLimits(records=120, bytes=10_000, minimum=100, most=50_000)
+    assert [end - start for start, end in cut(sizes, wish)] == [150]
+    # What the provider takes is no wish.
+    hard = ShardLimits(records=120, bytes=10_000, minimum=100, most=120)
+    assert [end - start for start, end in cut(sizes, hard)] == [120, 30]
+
+
 def test_one_input_each_where_nothing_else_is_said() -> None:
     sizes = np.full(10, 1, dtype=np.int64)
     assert cut(sizes, ShardLimits(100, 100, inputs=4)) == [(0, 4), (4, 8), (8, 10)]
