@@ -81,7 +81,7 @@ def command(
             stack = start_stack(supervisor, home, options, web_port=port)
             _say(f"UI: {stack.web}   simulator: {stack.origin}")
             if dev:
-                _say("Add a dataset partition and materialize its manifest. Ctrl-C stops it all.")
+                _prepare_to_play(supervisor, stack)
                 return _until_interrupted(supervisor)
             found = _run(supervisor, stack, options, started, timeout)
             click.echo(found.table())
@@ -100,6 +100,19 @@ def command(
     if found.ok:
         return 0
     return 3 if not found.closed else 4
+
+
+def _prepare_to_play(supervisor: Supervisor, stack: Stack) -> None:
+    """Add the dataset's partition and say what to click."""
+    from llm_batch_assets.demo.graphql import Client
+    from llm_batch_assets.demo.stack import LOCATION
+    from llm_batch_assets.examples.stdlib import dataset_key
+
+    client = Client(stack.web, LOCATION)
+    supervisor.wait_for("The code location", client.location_loaded, timeout=120)
+    client.add_partition("docstring_summaries__dataset", dataset_key())
+    _say(f"Materialize {dataset_key()} here, then watch the sensors; Ctrl-C stops it all:")
+    _say(f"{stack.web}/assets/docstring_summaries/manifest?view=partitions")
 
 
 def _run(

@@ -69,9 +69,9 @@ def llm_batch_tick(
 ) -> dg.SensorResult | dg.SkipReason:
     """Dispatch due work; add the shard partitions that the ledger has and Dagster lacks."""
     from llm_batch_assets import engine
-    from llm_batch_assets.defs.dispatch import Dispatch, asks
+    from llm_batch_assets.defs.dispatch import ALERT_AFTER, Dispatch, asks
     from llm_batch_assets.ledger import views
-    from llm_batch_assets.ledger.dispatching import dispatched, record_dispatch
+    from llm_batch_assets.ledger.dispatching import claim_alert, dispatched, record_dispatch
 
     spaces = shard_spaces(context)
     with llm_batch.open(actor="sensor") as deps:
@@ -102,6 +102,13 @@ def llm_batch_tick(
             deps.ledger, {item.work_id: ask.number for ask in found for item in ask.work}
         )
         requests = [run_request(ask, deps.ledger.deployment) for ask in found]
+        for stuck in (item for ask in found if ask.number > ALERT_AFTER for item in ask.work):
+            if claim_alert(deps.ledger, stuck.work_id):
+                context.log.error(
+                    f"{stuck.work_id} was given {ALERT_AFTER} runs and has not moved. "
+                    f"It is asked for again with longer waits; see its runs, then "
+                    f"`llm-batch-assets status {stuck.dataset}`."
+                )
     if not requests and not added:
         return dg.SkipReason(
             "Submitting and publishing are off: a development UI against a real provider. "

@@ -114,6 +114,26 @@ def test_a_run_that_moved_nothing_is_not_asked_for_again_at_once(loop: Loop) -> 
     assert loop.requests() == [], "the run may not exist yet, or have failed a moment ago"
 
 
+def test_a_work_item_that_never_moves_is_told_once(
+    loop: Loop,
+) -> None:
+    """Five runs that moved nothing: the sixth is asked for, and somebody is told."""
+    assert loop.click("manifest").success
+    told = []
+    for _ in range(8):
+        (request,) = loop.requests()
+        with llm_batch.open(actor="test") as deps, deps.ledger.write("test") as connection:
+            connection.execute(sa.update(schema.dispatches).values(asked_at=0))
+            told.append(
+                connection.execute(
+                    sa.select(sa.func.count()).where(schema.dispatches.c.alerted_at.is_not(None))
+                ).scalar_one()
+            )
+    assert told == [0, 0, 0, 0, 0, 4, 4, 4]
+    assert request.run_key is not None
+    assert request.run_key.endswith("#8")
+
+
 def test_the_same_key_in_two_deployments_never_meets(start: Callable[..., Loop]) -> None:
     loop = start()
     names = {node.partitions_def.name for node in loop.repository.asset_graph.asset_nodes}

@@ -192,6 +192,7 @@ def test_the_demo_as_a_user_runs_it_with_an_extra_batch(tmp_path: Path) -> None:
 def test_ctrl_c_stops_everything_that_it_started(tmp_path: Path) -> None:
     with _demo(tmp_path, "--dev") as (process, said):
         web = _wait_for(process, said, r"UI: (http://\S+)", 150)
+        _wait_for(process, said, r"(/manifest\?view=partitions)", 60)
         with urllib.request.urlopen(f"{web}/server_info", timeout=30) as reply:
             assert "dagster_version" in json.load(reply)
         assert len(_left_over(tmp_path)) >= 4
