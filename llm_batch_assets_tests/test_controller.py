@@ -184,3 +184,49 @@ def test_a_closed_revision_is_published_once_per_closure(
 def test_what_can_be_lost_comes_first() -> None:
     found = kinds(snap(shard("VALIDATED", 0), shard("RUNNING", 1), shard("RESULTS_AVAILABLE", 2)))
     assert [kind for kind, _ in found] == ["collect", "poll", "submit"]
+
+
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING", "PROVISIONAL"])
+def test_a_cancel_goes_to_the_provider_until_it_is_taken(state: str) -> None:
+    asked = shard(state, polled_at=NOW, cancel_requested_at=NOW - S)
+    assert kinds(snap(asked)) == [("cancel", "d1/r1/a1/p0")]
+    assert kinds(snap(replace(asked, cancel_sent_at=NOW))) == []
+    assert kinds(snap(replace(asked, due_at=NOW + 1))) == []
+
+
+@pytest.mark.parametrize("state", ["VALIDATED", "UNCERTAIN", "ACCOUNTED"])
+def test_there_is_nothing_to_cancel_without_a_live_batch(state: str) -> None:
+    row = shard(state, cancel_requested_at=NOW - S, post_deadline=NOW + S, hold="x")
+    assert "cancel" not in [kind for kind, _ in kinds(snap(row))]
+
+
+@pytest.mark.parametrize("after, found", [(-1, False), (0, True)])
+def test_copies_are_removed_when_their_time_has_come(after: int, found: bool) -> None:
+    gone = shard("ACCOUNTED", closure_digest="c0")
+    snapshot = snap(revisions=(), cleanable=((gone, NOW - after),))
+    assert (("clean", "d1/r1/a1/p0") in kinds(snapshot)) is found
+
+
+def test_nobody_waits_or_looks_for_what_a_person_gave_up() -> None:
+    lost = shard("UNCERTAIN", abandoned_at=NOW, post_deadline=NOW - S, hold="abandoned")
+    assert kinds(snap(lost)) == [("account", None)]
+    view = snap(lost).revisions[0]
+    assert controller.abandoned(view) == {(1, 0)}
+    assert controller.overdue(view, NOW) == frozenset()
+    assert controller.waiting(snap(lost), SETTINGS) == []
+
+
+def test_what_a_person_says_is_accounted_anew() -> None:
+    held = shard("ACCOUNTED", closure_digest="c0", state_at=NOW)
+    plain = controller.basis(snap(held).revisions[0], NOW)
+    for word in ({"released_at": NOW}, {"abandoned_at": NOW}):
+        view = snap(replace(held, **word)).revisions[0]
+        assert controller.basis(view, NOW) != plain
+    assert controller.released(snap(replace(held, released_at=NOW)).revisions[0]) == {(1, 0)}
+    assert controller.overdue(snap(replace(held, abandoned_at=NOW)).revisions[0], NOW) == {(1, 0)}
+
+
+def test_a_batch_that_is_given_up_is_still_polled_and_waited_for() -> None:
+    paid = shard("RUNNING", abandoned_at=NOW, cancel_sent_at=NOW, polled_at=NOW, hold="abandoned")
+    (waits,) = controller.waiting(snap(paid), SETTINGS)
+    assert waits.until == NOW + 30 * S

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "supersede": ("supersede", "Freeze a dataset again; what was accepted is carried over."),
     "sweep": ("sweep", "Hold the providers' batches of this deployment against the ledger."),
     "adopt": ("adopt", "Bind a batch to an uncertain submission, or rebuild a lost ledger."),
+    "ledger": ("ledger", "`ledger upgrade`: bring the database to this program's schema."),
 }
 """Command -> (module in ``cli``, one line of help); the module's ``command`` is run."""
 

@@ -204,6 +204,18 @@ class Ledger:
         self._bind_meta("deployment", self.deployment)
         self.check()
 
+    def schema_version(self) -> str | None:
+        """The migration that the database is at; None for one without a ledger."""
+        if self.is_sqlite and self._url.database and not Path(self._url.database).exists():
+            return None
+        version = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our constant
+        try:
+            with self.read() as connection:
+                found = connection.execute(version).scalar()
+        except sa.exc.DBAPIError:
+            return None
+        return None if found is None else str(found)
+
     def _at_head(self) -> bool:
         """Whether schema and meta rows are this program's, or a newer minor's: it only adds what
         may be null, so that this program keeps running beside it. A fresh ledger is neither.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from llm_batch_assets.engine import execute, plan
 from llm_batch_assets_tests.cli.conftest import Make, Said
@@ -129,3 +132,14 @@ def test_show_a_shard_by_any_of_its_names(make: Make, call: Call) -> None:
     assert text.code == 0
     assert "publications" in text.out
     assert call("show", "nobody").code == 2
+
+
+def test_ledger_upgrade_says_from_where_to_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.setenv("LLM_BATCH_HOME", str(tmp_path / "fresh"))
+    first = call("ledger", "upgrade", "--format", "json")
+    assert (first.code, first.json["before"]) == (0, None)
+    again = call("ledger", "upgrade", "--format", "json")
+    assert again.json["before"] == again.json["now"] == first.json["now"]
+    assert "empty" not in call("ledger", "upgrade").out
