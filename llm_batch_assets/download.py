@@ -294,6 +294,7 @@ class _Fetch:
             self.final = error.http_status != 404
             return ResultsGone(
                 f"The result file {self._ref.ref} can no longer be fetched: {error}",
+                certain=self.final,
                 remedy="Its records are held until a person decides.",
             )
         if error.fault == "account":

@@ -98,7 +98,15 @@ class DownloadError(LLMBatchError):
 
 
 class ResultsGone(DownloadError):
-    """The provider no longer has the result file."""
+    """The provider no longer has the result file.
+
+    Attributes:
+        certain: False for a 404 alone, which reports say may pass (field notes B08).
+    """
+
+    def __init__(self, message: str, *, certain: bool = True, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.certain = certain
 
 
 ProviderFault = Literal["refused_now", "refused", "account", "not_found", "transport", "unknown"]

@@ -131,7 +131,7 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         counts=counts,
         reason="to the end" if counts else "shows no batch that we know of this account",
     )
-    found = _ours(found, deps)
+    found = _ours(found, deps, provider)
     for key, views in found.items():
         for view in views:
             if view.batch_id not in known:
@@ -147,20 +147,28 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
     return result
 
 
-def _ours(found: dict[str, list[BatchView]], deps: Deps) -> dict[str, list[BatchView]]:
-    """Without what only looks like ours: our key over another request file than we uploaded."""
+def _ours(
+    found: dict[str, list[BatchView]], deps: Deps, provider: BatchProvider
+) -> dict[str, list[BatchView]]:
+    """Without what only looks like ours, and what this ledger knows nothing of."""
     kept = {}
     with deps.ledger.read() as connection:
         for key, views in found.items():
             row = rows.find(connection, key)
             if row is not None:
-                kept[key] = [v for v in views if same_input(row, v)]
+                kept[key] = [v for v in views if fits(row, v, provider)]
     return {key: views for key, views in kept.items() if views}
 
 
-def same_input(row: SubmissionRow, view: BatchView) -> bool:
-    """Whether a batch was made from the file that this submission uploaded, as far as both say."""
-    return row.input_ref is None or view.input_ref is None or row.input_ref == view.input_ref
+def fits(row: SubmissionRow, view: BatchView, provider: BatchProvider) -> bool:
+    """Whether a batch that carries a submission's key is that submission's.
+
+    Where anybody can give a batch the same name, it also has to be made from the file that we
+    uploaded, as far as both say.
+    """
+    if provider.label_proves or row.input_ref is None or view.input_ref is None:
+        return True
+    return row.input_ref == view.input_ref
 
 
 @dataclass(frozen=True, slots=True)

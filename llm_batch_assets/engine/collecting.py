@@ -51,6 +51,9 @@ MAX_DOWNLOADS = 6
 COLLECT_BACKOFF = (5.0, 900.0)
 """First and longest wait in seconds after a download that failed."""
 
+GONE_LOOKS = 6
+"""So often a result file that answers 404 is asked for again before it counts as gone."""
+
 PASSING_REASONS = frozenset({"capacity", "server_error", "timeout"})
 """Why a batch may fail as a whole and the same batch may pass later."""
 
@@ -73,6 +76,9 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
         try:
             return _collect(current, deps, lease)
         except ResultsGone as error:
+            if not error.certain and _may_come_back(current, deps):
+                _postpone(current, deps, error)
+                raise
             gone = rows.transition(
                 deps.ledger,
                 current,
@@ -84,16 +90,27 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
             )
             return _outcome(row, gone, None)
         except (ProviderError, DownloadError) as error:
-            first, longest = COLLECT_BACKOFF
-            wait = min(longest, first * 2 ** min(current.tries, 10))
-            rows.note(
-                deps.ledger,
-                current,
-                due_at=deps.ledger.time() + int(wait * 1_000_000),
-                tries=current.tries + 1,
-                last_error=str(error)[:500],
-            )
+            _postpone(current, deps, error)
             raise
+
+
+def _postpone(row: SubmissionRow, deps: Deps, error: Exception) -> None:
+    """Nothing has changed but the time at which this shard is collected again."""
+    first, longest = COLLECT_BACKOFF
+    wait = min(longest, min(first, deps.settings.poll_interval) * 2 ** min(row.tries, 16))
+    rows.note(
+        deps.ledger,
+        row,
+        due_at=deps.ledger.time() + int(wait * 1_000_000),
+        tries=row.tries + 1,
+        last_error=str(error)[:500],
+    )
+
+
+def _may_come_back(row: SubmissionRow, deps: Deps) -> bool:
+    """Results that answered 404 were there later (B08), as long as the provider keeps them."""
+    kept_still = row.result_deadline is None or deps.ledger.time() < row.result_deadline
+    return kept_still and row.tries < GONE_LOOKS
 
 
 def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:

@@ -45,6 +45,7 @@ class AnthropicProvider(SdkProvider):
     name = "anthropic"
     has_upload = False
     settles_by_label = False
+    label_proves = True
     account_codes = frozenset({"authentication_error", "permission_error", "billing_error"})
     request_id_header = "request-id"
 

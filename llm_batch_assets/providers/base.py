@@ -54,6 +54,10 @@ class BatchProvider(Protocol):
     settles_by_label: bool
     """True where a batch carries our submission key, so that a list look finds it by name."""
 
+    label_proves: bool
+    """True where nobody else gives a batch our key by chance (metadata, a client token); False
+    for a display name, which has to agree with the input file."""
+
     def account(self) -> str:
         """A keyed digest of key, organisation and project: never the URL, never the key."""
 

@@ -48,6 +48,7 @@ class BedrockProvider(SdkProvider):
     name = "bedrock"
     has_upload = True
     settles_by_label = True
+    label_proves = True
     account_codes = frozenset(
         {
             "accessdeniedexception",

@@ -47,6 +47,7 @@ class GeminiProvider(SdkProvider):
     name = "gemini"
     has_upload = True
     settles_by_label = True
+    label_proves = False
     account_codes = frozenset({"permission_denied", "unauthenticated", "api_key_invalid"})
     request_id_header = "x-request-id"
 

@@ -36,6 +36,7 @@ class OpenAIProvider(SdkProvider):
     name = "openai"
     has_upload = True
     settles_by_label = True
+    label_proves = True
     account_codes = frozenset(
         {
             "insufficient_quota",
