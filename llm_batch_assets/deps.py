@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -27,6 +28,7 @@ class Deps:
 
     Attributes:
         provider: gives the account of a provider by its name; opened at first use.
+        sleep: waits between the tries of a download; seconds. A test's clock passes its own.
     """
 
     ledger: Ledger
@@ -37,3 +39,4 @@ class Deps:
     effects: Effects = NO_EFFECTS
     progress: Progress = silent
     rng: Random = field(default_factory=Random)
+    sleep: Callable[[float], None] = time.sleep

@@ -45,12 +45,16 @@ class Settings:
         post_seconds: wall-clock limit of one create (30 s plus a second per MB of body).
         poll_interval: between two looks at one batch (30 s).
         lease_ttl: of work other than a create.
+        heartbeat: whether work that may outlast its lease renews it from a thread of its own;
+            False where only one thread may run at a time (a simulation), so that leases expire
+            in flight.
     """
 
     settle_interval: float = 900.0
     post_seconds: float | None = None
     poll_interval: float = 30.0
     lease_ttl: float = 60.0
+    heartbeat: bool = True
 
     def post_limit(self, size: int) -> float:
         """The wall-clock limit of a create whose request file has ``size`` bytes."""

@@ -28,7 +28,13 @@ def account(revision_id: int, deps: Deps) -> Outcome:
     unless the controller says so. On a closed revision it writes nothing.
     """
     target = f"revision:{revision_id}"
-    with kept(deps.ledger, target, deps.worker.holder, deps.settings.lease_ttl) as lease:
+    with kept(
+        deps.ledger,
+        target,
+        deps.worker.holder,
+        deps.settings.lease_ttl,
+        heartbeat=deps.settings.heartbeat,
+    ) as lease:
         view = view_by_id(deps.ledger, revision_id)
         now = deps.ledger.time()
         if view.row.closed_at is not None:

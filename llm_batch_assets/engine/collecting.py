@@ -69,7 +69,13 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
         return _outcome(row, row, load_shard_evidence(deps.store, row.closure_digest or ""))
     if row.state not in COLLECTABLE:
         raise NotReady(_not_ready(row), remedy="The sensor collects it when its batch has ended.")
-    with kept(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
+    with kept(
+        deps.ledger,
+        row.target,
+        deps.worker.holder,
+        deps.settings.lease_ttl,
+        heartbeat=deps.settings.heartbeat,
+    ) as lease:
         with deps.ledger.read() as connection:
             current = rows.load(connection, row.submission_key)
         deps.progress("collect", current.shard_key)
@@ -165,7 +171,14 @@ def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, Ac
     first = row.downloads
     while True:
         receipts = tuple(
-            download(deps.provider(row.provider), ref, deps.store, effects=deps.effects)
+            download(
+                deps.provider(row.provider),
+                ref,
+                deps.store,
+                effects=deps.effects,
+                sleep=deps.sleep,
+                rng=deps.rng.random,
+            )
             for ref in view.results
         )
         for receipt in receipts:

@@ -160,8 +160,12 @@ def held(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease
 
 
 @contextmanager
-def kept(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease]:
+def kept(
+    ledger: Ledger, target: str, holder: str, ttl: float, *, heartbeat: bool = True
+) -> Iterator[Lease]:
     """``held`` with a heartbeat, for work that may outlast one ``ttl``.
+
+    Without one the lease may expire in flight, and the work's decisions are refused by their fence.
 
     Raises:
         NotReady: another worker has it.
@@ -176,6 +180,9 @@ def kept(ledger: Ledger, target: str, holder: str, ttl: float) -> Iterator[Lease
                 return  # the work's next decision finds out by its fence
 
     with held(ledger, target, holder, ttl) as lease:
+        if not heartbeat:
+            yield lease
+            return
         thread = Thread(target=beat, name="lease-heartbeat", daemon=True)
         thread.start()
         try:
