@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,9 @@ VERSION_TABLE = "llm_batch_alembic_version"
 SCHEMA_MAJOR = 1
 HEAD = "0003"
 """The newest migration, so that opening an up-to-date ledger needs no Alembic."""
+
+_ALEMBIC = Lock()
+"""Alembic's ``context`` is one per process, and two sensors open a ledger in two threads."""
 
 
 def utc_now() -> datetime:
@@ -178,9 +182,12 @@ class Ledger:
 
     def upgrade(self) -> None:
         """Create the ledger or bring it to this program's schema. Safe to run concurrently."""
-        if self._at_head():
-            self.check()
-            return
+        if not self._at_head():
+            with _ALEMBIC:
+                self._migrate()
+        self.check()
+
+    def _migrate(self) -> None:
         from alembic import command
 
         if self.is_sqlite and self._url.database:
@@ -202,7 +209,6 @@ class Ledger:
         self.effects.at("commit.upgrade", "after")
         self._bind_meta("schema_major", str(SCHEMA_MAJOR))
         self._bind_meta("deployment", self.deployment)
-        self.check()
 
     def schema_version(self) -> str | None:
         """The migration that the database is at; None for one without a ledger."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
@@ -58,3 +60,16 @@ def test_opening_what_is_up_to_date_takes_no_write_lock(tmp_path: Path) -> None:
         before = time.monotonic()
         second.upgrade()
         assert time.monotonic() - before < 5
+
+
+def test_first_use_by_threads_of_one_process(tmp_path: Path) -> None:
+    """A code server evaluates its sensors in threads; Alembic's context is one per process."""
+    ledgers = [Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", deployment="d") for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        barrier = Barrier(6)
+
+        def open_one(ledger: Ledger) -> None:
+            barrier.wait()
+            ledger.upgrade()
+
+        list(pool.map(open_one, ledgers))
