@@ -8,7 +8,7 @@ from llm_batch_assets.ledger.rows import RevisionRow
 PPM = 1_000_000
 
 
-def require_publishable(revision: RevisionRow) -> None:
+def require_publishable(revision: RevisionRow, *, wait_for_review: bool = False) -> None:
     """Refuse anything but a closed, live revision with enough accepted records.
 
     Raises:
@@ -36,6 +36,12 @@ def require_publishable(revision: RevisionRow) -> None:
             f"({accepted_fraction(revision):.4f}) are accepted and publish.min_accepted is "
             f"{revision.min_accepted_ppm / PPM:g}.",
             remedy="Review its human_review records, or `publish --even-below-minimum --reason`.",
+        )
+    if wait_for_review and revision.human_review:
+        raise GateClosed(
+            f"{name} is closed, but {revision.human_review} records wait for a person and "
+            "publish.wait_for_review is set.",
+            remedy="`publish --even-below-minimum --reason` publishes what is accepted.",
         )
 
 

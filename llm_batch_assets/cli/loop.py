@@ -34,6 +34,7 @@ from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets.manifest import open_source
 from llm_batch_assets.settings import seconds
 from llm_batch_assets.workload import Workload
+from llm_batch_assets.workload.needs import declared_only
 
 IDLE_SECONDS = 0.2
 """The shortest pause between two plans when nothing is due."""
@@ -144,6 +145,8 @@ def run_dataset(
     )
     if not quiet:
         click.echo(frozen.message, err=True)
+    if unenforced := declared_only(workload):
+        click.echo(f"Declared, but not enforced yet: {', '.join(unenforced)}.", err=True)
     waiting = drive(workload, dataset, deps, until=until, sleep=sleep)
     return _result(workload, dataset, deps, env, waiting)
 

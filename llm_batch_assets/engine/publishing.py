@@ -8,6 +8,8 @@ from llm_batch_assets.errors import GateClosed, NotReady
 from llm_batch_assets.ledger import accounting
 from llm_batch_assets.ledger.leases import held
 from llm_batch_assets.ledger.people import give_word
+from llm_batch_assets.ledger.views import view_by_id
+from llm_batch_assets.manifest import load_manifest
 from llm_batch_assets.publish import accepted_fraction, require_publishable
 
 
@@ -30,8 +32,10 @@ def publish(revision_id: int, deps: Deps, *, word: str | None = None) -> Outcome
         if word is not None and row.closed_at is not None and row.superseded_at is None:
             give_word(deps.ledger, row, deps.worker, word)
             row = accounting.revision_by_id(deps.ledger, revision_id)
+        first = view_by_id(deps.ledger, revision_id).jobs[0]
+        policy = load_manifest(deps.store, first.manifest_digest).publish
         try:
-            require_publishable(row)
+            require_publishable(row, wait_for_review=policy.wait_for_review)
         except NotReady:
             raise
         except GateClosed as gate:

@@ -35,3 +35,18 @@ def capability_refusals(workload: Workload, *, loopback: bool) -> list[Refusal]:
         loopback=loopback,
         allow_untested=workload.allow_untested,
     )
+
+
+def declared_only(workload: Workload) -> list[str]:
+    """Fields that a team has written and that nothing enforces yet, so that nobody relies on them.
+
+    They are kept in the manifest; caps on spending, canaries and admission come later.
+    """
+    limits = [
+        f"limits.{name}"
+        for name in ("records_per_day", "usd_per_day")
+        if getattr(workload.limits, name) is not None
+    ]
+    canary = ["canary"] if workload.canary is not None else []
+    admission = ["admission"] if "admission" in workload.model_fields_set else []
+    return limits + canary + admission
