@@ -50,8 +50,8 @@ def bedrock(server: S3Server) -> Account:
             "s3_endpoint": server.endpoint,
             "s3_access_key": server.access_key,
             "s3_secret_key": server.secret_key,
-            "bedrock_minimum": 1,
         },
+        records=200,
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llm_batch_assets.ledger import Ledger, views
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.workload import Workload
 from llm_batch_assets_tests.crash.zygote import Zygote
-from llm_batch_assets_tests.engine.bench import DAY, make_workload
+from llm_batch_assets_tests.engine.bench import make_workload
 from llm_batch_assets_tests.engine.command import Command
 
-RECORDS = 16
+LONGEST_RUN = 60.0
 MAX_RUNS = 12
 """A dataset that is not closed after so many starts never will be."""
 
@@ -33,10 +35,12 @@ class Account:
     model: str
     env: Callable[[Simulator], dict[str, str]]
     options: dict[str, Any] = field(default_factory=dict)
+    records: int = 16
 
     def workload(self) -> Workload:
-        """Two shards of eight records."""
+        """Two shards."""
         return make_workload(
+            records_per_shard=self.records // 2,
             provider=self.provider,
             model=self.model,
             retry={"max_attempts": 4, "hold_deadline": "1h"},
@@ -119,12 +123,13 @@ class Scene:
         story: str = "plain",
     ) -> None:
         self.sim, self.zygote, self.folder = sim, zygote, folder
+        self.records = account.records
         sim.faults(*STORIES[story])
         self.command = Command(
             folder,
             sim,
             workload=account.workload(),
-            records=RECORDS,
+            records=account.records,
             env={
                 # Fixed, so that every run of a story has the same ids.
                 "LLM_BATCH_DEPLOYMENT": "d-crash",
@@ -135,6 +140,7 @@ class Scene:
         )
         self.killed = 0
         self.runs = 0
+        self.pid = 0
 
     # --- processes ------------------------------------------------------------------------------
 
@@ -143,12 +149,25 @@ class Scene:
         self.runs += 1
         given = {**self.command.env, **(env or {})}
         assert self.zygote is not None
-        return self.zygote.start(self.command.argv()[3:], given, self.folder, f"run{self.runs}")
+        arguments = self.command.argv()[3:]
+        self.pid = self.zygote.start(arguments, given, self.folder, f"run{self.runs}")
+        return self.pid
 
     def wait(self) -> int:
         """The exit code of the process that was started, or minus a signal."""
         assert self.zygote is not None
+        hung = threading.Event()
+
+        def end() -> None:
+            hung.set()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+        watchdog = threading.Timer(LONGEST_RUN, end)
+        watchdog.start()
         code = self.zygote.wait()
+        watchdog.cancel()
+        assert not hung.is_set(), f"a run took {LONGEST_RUN} s\n{self.ledger()}\n{self.history()}"
         self.killed += code == -signal.SIGKILL
         return code
 
@@ -218,13 +237,27 @@ class Scene:
         assert self.verdict() == {
             "closed": True,
             "published": True,
-            "records": RECORDS,
-            "accepted": RECORDS,
+            "records": self.records,
+            "accepted": self.records,
             "human_review": 0,
             "permanent_failure": 0,
             "cancelled": 0,
             "open": 0,
         }
+
+    def ledger(self) -> str:
+        """Every submission as our side sees it, for a failure's message."""
+        url = self.command.env.get("LLM_BATCH_LEDGER_URL")
+        ledger = Ledger(
+            url or f"sqlite:///{self.folder / 'home' / 'ledger.db'}", deployment="d-crash"
+        )
+        lines = []
+        try:
+            for view in views.snapshot(ledger).revisions:
+                lines += [f"{s.shard_key} e{s.epoch} {s.state} {s}" for s in view.shards]
+        finally:
+            ledger.close()
+        return "\n".join(lines)
 
     def history(self) -> str:
         """The calls that cost money, for a failure's message."""
@@ -240,8 +273,11 @@ class Scene:
 
 
 def simulator(account: Account, seed: int = 0) -> Simulator:
-    """A simulator for a scene: short batches, a day of a second."""
-    return Simulator(seed=seed, scale=86_400 / DAY, batch_seconds=86_400 / 20, **account.options)
+    """A simulator for a scene: a batch takes a tenth of a second, a day takes a minute.
+
+    Some files live two days, and have to outlast a dataset's deaths on a busy machine.
+    """
+    return Simulator(seed=seed, scale=1440.0, batch_seconds=144.0, **account.options)
 
 
 def spread(points: Sequence[str], count: int, rng: Any) -> list[str]:
