@@ -165,7 +165,8 @@ def _table(found: Account, facts: dict[str, Any]) -> None:
     why = Table(title="Why")
     for name in ("id", "class", "reason", "rule", "file", "line", "offset"):
         why.add_column(name)
-    for wire_id, row in list(facts["reasons"].items())[:50]:
+    open_rows = [pair for pair in facts["reasons"].items() if pair[1]["class"] != "succeeded"]
+    for wire_id, row in open_rows[:50]:
         cells = (wire_id, row["class"], row["reason"], row["rule"], row["file"], row["line"])
         # Text, not str: nothing of a provider's is rendered as markup.
         why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, row["offset"])))
@@ -174,6 +175,8 @@ def _table(found: Account, facts: dict[str, Any]) -> None:
         why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, anomaly.offset)))
     if why.row_count:
         console.print(why)
+    if (more := len(open_rows) + len(found.anomalies) - why.row_count) > 0:
+        click.echo(f"{more} more rows: --format json shows all.", err=True)
     state = "closed" if facts["closed"] else "open"
     console.print(Text(f"{state}; next: {', '.join(facts['next']) or 'nothing'}"))
     for warning in facts["warn"]:

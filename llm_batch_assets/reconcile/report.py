@@ -200,7 +200,7 @@ def _next(
 
 
 def _reasons(account: Account) -> dict[str, dict[str, Any]]:
-    """Why each id that did not succeed is where it is: file, line, offset, rule."""
+    """Why each id is where it is: class, reason, rule, file, line, offset."""
     names = {raw.digest: raw.name for raw in account.raws}
     wanted = account.table.select(
         ["wire_id", "cls", "reason", "rule", "file", "line", "offset"]
@@ -215,5 +215,4 @@ def _reasons(account: Account) -> dict[str, dict[str, Any]]:
             "offset": row["offset"],
         }
         for row in wanted
-        if row["cls"] != "succeeded"
     }
