@@ -167,11 +167,13 @@ def _table(found: Account, facts: dict[str, Any]) -> None:
         why.add_column(name)
     open_rows = [pair for pair in facts["reasons"].items() if pair[1]["class"] != "succeeded"]
     for wire_id, row in open_rows[:50]:
-        cells = (wire_id, row["class"], row["reason"], row["rule"], row["file"], row["line"])
+        name = None if row["file"] is None else Path(row["file"]).name
+        cells = (wire_id, row["class"], row["reason"], row["rule"], name, row["line"])
         # Text, not str: nothing of a provider's is rendered as markup.
         why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, row["offset"])))
     for anomaly in found.anomalies[:50]:
-        cells = (anomaly.id, anomaly.kind, anomaly.reason, "", anomaly.name, anomaly.line)
+        name = Path(anomaly.name).name
+        cells = (anomaly.id, anomaly.kind, anomaly.reason, "", name, anomaly.line)
         why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, anomaly.offset)))
     if why.row_count:
         console.print(why)
