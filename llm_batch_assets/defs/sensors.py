@@ -152,7 +152,8 @@ def llm_batch_poll(
     events: list[Any] = []
     done = 0
     with llm_batch.open(actor="sensor") as deps:
-        work = of_kind(engine.plan(deps), "look", "poll")
+        # Cancels and removals are cheap calls that need no run of their own.
+        work = of_kind(engine.plan(deps), "stray", "cancel", "look", "poll", "clean")
         for item in work:
             if time.monotonic() > end:
                 break
