@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from llm_batch_assets_tests.crash.scene import Scene
@@ -35,7 +35,6 @@ class Watched:
     calls: list[dict[str, Any]]
     commits: list[float]
     links: list[tuple[float, str]]
-    open_ends: list[str] = field(default_factory=list)
 
     def points(self) -> list[str]:
         """Every place to die, as ``LLM_BATCH_CRASH_AT`` takes it."""
@@ -49,8 +48,7 @@ class Watched:
     def spans(self, *names: str) -> list[tuple[float, float]]:
         """From "before" to its "after", of the boundaries whose names begin so.
 
-        An ``after`` closes the latest open ``before`` of its name; one that never comes (the call
-        raised) ends at the next ``before`` of the same name, or at the end.
+        An ``after`` closes the latest open ``before`` of its name.
         """
         found: list[tuple[float, float]] = []
         started: dict[str, float] = {}
@@ -85,6 +83,7 @@ def watch(scene: Scene) -> Watched:
     """Run a scene's command once, in a process of its own, with every record switched on."""
     log, seen = scene.folder / "boundaries.tsv", scene.folder / "seen.json"
     module = "llm_batch_assets_tests.crash.recorded"
+    others = len(scene.account.more_calls)
     done = subprocess.run(
         [sys.executable, "-m", module, str(seen), *scene.command.argv()[3:]],
         env=scene.command.env
@@ -105,7 +104,10 @@ def watch(scene: Scene) -> Watched:
     artifacts = str(scene.folder / "home" / "artifacts")
     return Watched(
         passings=[(float(at), name, when) for at, name, when in lines],
-        calls=[entry for entry in scene.sim.log() if entry["route"] in ROUTES],
+        calls=[
+            *(entry for entry in scene.sim.log() if entry["route"] in ROUTES),
+            *scene.account.more_calls[others:],
+        ],
         commits=records["commits"],
         links=[(at, to) for at, to in records["links"] if to.startswith(artifacts)],
     )

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llm_batch_assets_tests.crash.scene import ACCOUNTS, Account, Backend, Tally
 from llm_batch_assets_tests.crash.zygote import Zygote
 from llm_batch_assets_tests.postgres import Postgres
+from llm_batch_assets_tests.providers.faulty_s3 import FaultyS3
 from llm_batch_assets_tests.s3_server import S3Server
+from llm_batch_assets_tests.scripted_server import Request, Wire
 
 PROVIDERS = (*ACCOUNTS, "bedrock")
 
@@ -26,13 +30,36 @@ def account(request: pytest.FixtureRequest) -> Account:
     """Each provider in turn."""
     if request.param in ACCOUNTS:
         return ACCOUNTS[request.param]
-    return bedrock(request.getfixturevalue("s3_server"))
+    return bedrock(request.getfixturevalue("s3_server"), request.getfixturevalue("seen_s3"))
+
+
+class SeenS3(FaultyS3):
+    """A way to the S3 server that notes each call, as the simulator's log does for its own."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint)
+        self.calls: list[dict[str, Any]] = []
+
+    def _forward(self, request: Request, wire: Wire) -> None:
+        route = {"PUT": "upload", "DELETE": "file_delete"}.get(request.method, "download")
+        if "list-type=" in request.target:
+            route = "poll"  # which files a batch has left is part of looking at it
+        self.calls.append({"at": time.monotonic(), "route": route, "path": request.target})
+        super()._forward(request, wire)
+
+
+@pytest.fixture(scope="session")
+def seen_s3(s3_server: S3Server) -> Iterator[SeenS3]:
+    """What Bedrock's provider is told instead of the S3 server's own address."""
+    proxy = SeenS3(s3_server.endpoint)
+    with proxy.running():
+        yield proxy
 
 
 _buckets = count()
 
 
-def bedrock(server: S3Server) -> Account:
+def bedrock(server: S3Server, seen: SeenS3) -> Account:
     """Bedrock, whose request and result files live in a bucket of a real S3 server."""
     bucket = f"crash-bedrock-{next(_buckets)}"
     server.client().create_bucket(Bucket=bucket)
@@ -42,6 +69,7 @@ def bedrock(server: S3Server) -> Account:
         "anthropic.claude-haiku-4-5-20251001-v1:0",
         lambda sim: {
             **server.env,
+            "AWS_ENDPOINT_URL_S3": seen.url,
             "AWS_ENDPOINT_URL_BEDROCK": sim.bedrock_url,
             "LLM_BATCH_BEDROCK_ROLE_ARN": "arn:aws:iam::123456789012:role/BatchRole",
             "LLM_BATCH_BEDROCK_S3": f"s3://{bucket}/p{next(prefixes)}",
@@ -52,6 +80,8 @@ def bedrock(server: S3Server) -> Account:
             "s3_secret_key": server.secret_key,
         },
         records=200,
+        more_calls=seen.calls,
+        retries_are_too_small=True,
     )
 
 

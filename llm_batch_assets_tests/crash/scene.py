@@ -36,6 +36,10 @@ class Account:
     env: Callable[[Simulator], dict[str, str]]
     options: dict[str, Any] = field(default_factory=dict)
     records: int = 16
+    more_calls: list[dict[str, Any]] = field(default_factory=list)
+    """Calls that another server than the simulator has noted, with ``at``, ``route``, ``path``."""
+    retries_are_too_small: bool = False
+    """What goes again is below the provider's smallest batch, and so is left to people."""
 
     def workload(self) -> Workload:
         """Two shards."""
@@ -123,7 +127,9 @@ class Scene:
         story: str = "plain",
     ) -> None:
         self.sim, self.zygote, self.folder = sim, zygote, folder
-        self.records = account.records
+        self.account, self.records = account, account.records
+        faulty = sum(fault.get("total", 0) for fault in STORIES[story])
+        self.people = faulty if account.retries_are_too_small else 0
         sim.faults(*STORIES[story])
         self.command = Command(
             folder,
@@ -238,8 +244,8 @@ class Scene:
             "closed": True,
             "published": True,
             "records": self.records,
-            "accepted": self.records,
-            "human_review": 0,
+            "accepted": self.records - self.people,
+            "human_review": self.people,
             "permanent_failure": 0,
             "cancelled": 0,
             "open": 0,
