@@ -132,6 +132,11 @@ def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
         return _write(row, judged, fetched, deps, lease)
     if row.state == "RESULTS_AVAILABLE":
         view = _look(row, deps)
+        if _paid_and_lost(view):
+            raise ResultsGone(
+                f"{row.batch_id} says that {view.counts.completed} records were answered, and "
+                "names no result file."
+            )
         fetched, judged = _fetch(row, view, deps)
         row = rows.transition(
             deps.ledger,
@@ -163,6 +168,16 @@ def _look(row: SubmissionRow, deps: Deps) -> BatchView:
     if view.status not in TERMINAL_STATUSES:
         raise DownloadError(f"{row.batch_id} says {view.raw_status} after it had ended.")
     return view
+
+
+def _paid_and_lost(view: BatchView) -> bool:
+    """Its own counts say that records were answered, and after all patience there is no file.
+
+    A bucket's lifecycle may have removed it, or a permission hides it: sending the records again
+    would pay twice, so a person decides. An expired job that keeps nothing is another thing.
+    """
+    named = any(ref.kind != "bedrock_manifest" for ref in view.results)
+    return view.status == "done" and not named and bool(view.counts.completed)
 
 
 def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, AccountLike]:
