@@ -5,6 +5,8 @@ Only what this ledger created is ever named here: its own uploads, and batches t
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -19,20 +21,17 @@ UNSETTLED = ("SUBMITTING", "UNCERTAIN", "PROVISIONAL")
 what is deleted could be the batch that the proof needs."""
 
 
-def deletable(
-    connection: Connection,
-    now: int,
-    *,
-    workload: str | None = None,
-    dataset: str | None = None,
-    limit: int = 200,
-) -> list[tuple[SubmissionRow, int]]:
-    """Ended submissions whose wait after delivery is over, with the time (microseconds) it ended.
+def _unsettled() -> sa.Select[tuple[str]]:
+    s = schema.submissions.alias("unsettled")
+    return sa.select(s.c.account).where(
+        s.c.state.in_(UNSETTLED), s.c.account.is_not(None), s.c.abandoned_at.is_(None)
+    )
 
-    A superseded revision counts as delivered when a newer one of its dataset is published.
-    """
+
+def _deletable() -> sa.Select[Any]:
     s, r = schema.submissions, schema.revisions
     newer = schema.revisions.alias("newer")
+    now = sa.bindparam("now", type_=sa.BigInteger)
     delivered = (
         sa.select(sa.func.min(newer.c.published_at))
         .where(
@@ -45,7 +44,7 @@ def deletable(
         .scalar_subquery()
     )
     at = (delivered + r.c.delete_after).label("deletable_at")
-    query = (
+    return (
         joined()
         .add_columns(at)
         .where(
@@ -55,32 +54,45 @@ def deletable(
             sa.or_(s.c.batch_id.is_not(None), s.c.input_ref.is_not(None)),
             s.c.due_at <= now,
             at <= now,
-            sa.or_(s.c.account.is_(None), s.c.account.not_in(_unsettled())),
+            sa.or_(s.c.account.is_(None), s.c.account.not_in(_UNSETTLED)),
         )
         .order_by(s.c.id)
-        .limit(limit)
     )
+
+
+_UNSETTLED = _unsettled()
+_DELETABLE = _deletable()
+"""Built once: building them costs more than running them, and every snapshot asks."""
+
+
+def deletable(
+    connection: Connection,
+    now: int,
+    *,
+    workload: str | None = None,
+    dataset: str | None = None,
+    limit: int = 200,
+) -> list[tuple[SubmissionRow, int]]:
+    """Ended submissions whose wait after delivery is over, with the time (microseconds) it ended.
+
+    A superseded revision counts as delivered when a newer one of its dataset is published.
+    """
+    r = schema.revisions
+    query = _DELETABLE.limit(limit)
     if workload is not None:
         query = query.where(r.c.workload == workload)
     if dataset is not None:
         query = query.where(r.c.dataset == dataset)
     return [
         (as_row(SubmissionRow, row), max(int(row.deletable_at), row.due_at))
-        for row in connection.execute(query)
+        for row in connection.execute(query, {"now": now})
     ]
-
-
-def _unsettled() -> sa.Select[tuple[str]]:
-    s = schema.submissions.alias("unsettled")
-    return sa.select(s.c.account).where(
-        s.c.state.in_(UNSETTLED), s.c.account.is_not(None), s.c.abandoned_at.is_(None)
-    )
 
 
 def is_unsettled(ledger: Ledger, account: str) -> bool:
     """Whether an account has a submission of which nobody knows yet whether a batch exists."""
     with ledger.read() as connection:
-        query = _unsettled().subquery()
+        query = _UNSETTLED.subquery()
         found = sa.select(sa.func.count()).where(query.c.account == account)
         return bool(connection.execute(found).scalar_one())
 

@@ -154,12 +154,7 @@ def rejected_of(connection: Connection, submission_key: str) -> frozenset[str]:
     return frozenset(row.batch_id for row in connection.execute(query))
 
 
-def strays(connection: Connection) -> list[tuple[str, str]]:
-    """Batches of ours that no submission is bound to, as (submission_key, batch_id).
-
-    A batch whose submission still waits for its own look, or was never sent, is none: it is bound.
-    One whose cancel the provider has taken is none any more.
-    """
+def _strays() -> sa.Select[tuple[str, str]]:
     p, s, d = schema.provider_batches, schema.submissions, schema.duplicate_batches
     other = s.alias()
     bound = sa.exists().where(other.c.batch_id == p.c.batch_id, other.c.account == p.c.account)
@@ -167,10 +162,22 @@ def strays(connection: Connection) -> list[tuple[str, str]]:
         d.c.account == p.c.account, d.c.batch_id == p.c.batch_id, d.c.cancelled_at.is_not(None)
     )
     waits = ("CREATED", "VALIDATED", "UPLOADED", "SUBMITTING", "UNCERTAIN", "PROVISIONAL")
-    query = (
+    return (
         sa.select(p.c.submission_key, p.c.batch_id)
         .join(s, s.c.submission_key == p.c.submission_key)
         .where(s.c.state.not_in(waits), ~bound, ~settled, p.c.deleted_at.is_(None))
         .order_by(p.c.id)
     )
-    return [(row.submission_key, row.batch_id) for row in connection.execute(query)]
+
+
+_STRAYS = _strays()
+"""Built once: building it costs more than running it, and every snapshot asks."""
+
+
+def strays(connection: Connection) -> list[tuple[str, str]]:
+    """Batches of ours that no submission is bound to, as (submission_key, batch_id).
+
+    A batch whose submission still waits for its own look, or was never sent, is none: it is bound.
+    One whose cancel the provider has taken is none any more.
+    """
+    return [(row.submission_key, row.batch_id) for row in connection.execute(_STRAYS)]

@@ -23,8 +23,7 @@ MAX_EPOCHS = 20
 """After so many proven absences or failures of one shard a person has to look."""
 
 
-def joined() -> sa.Select[Any]:
-    """Submissions with the names of their shard, job and revision."""
+def _joined() -> sa.Select[Any]:
     s, h, j, r = schema.submissions, schema.shards, schema.jobs, schema.revisions
     return (
         sa.select(
@@ -50,6 +49,15 @@ def joined() -> sa.Select[Any]:
         .join(j, j.c.id == h.c.job_id)
         .join(r, r.c.id == j.c.revision_id)
     )
+
+
+_JOINED = _joined()
+"""Built once: a statement is immutable, and building this one costs more than running it."""
+
+
+def joined() -> sa.Select[Any]:
+    """Submissions with the names of their shard, job and revision."""
+    return _JOINED
 
 
 def find(connection: Connection, submission_key: str) -> SubmissionRow | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -63,57 +64,6 @@ class Snapshot:
     """Batches of ours that no submission is bound to, by the submission they were made for."""
 
 
-def snapshot(
-    ledger: Ledger, *, workload: str | None = None, dataset: str | None = None
-) -> Snapshot:
-    """Every revision that can still need something, oldest first."""
-    r = schema.revisions
-    open_still = sa.and_(
-        r.c.superseded_at.is_(None),
-        sa.or_(
-            r.c.closed_at.is_(None),
-            sa.and_(
-                r.c.cancel_requested_at.is_(None),
-                sa.func.coalesce(r.c.published_closure, "") != r.c.closure_digest,
-                sa.func.coalesce(r.c.withheld_closure, "") != r.c.closure_digest,
-            ),
-        ),
-    )
-    with ledger.read() as connection:
-        now = ledger.now(connection)
-        query = sa.select(r).where(sa.or_(open_still, _has_paid_work())).order_by(r.c.id)
-        if workload is not None:
-            query = query.where(r.c.workload == workload)
-        if dataset is not None:
-            query = query.where(r.c.dataset == dataset)
-        rows = [as_row(RevisionRow, row) for row in connection.execute(query)]
-        views = tuple(_view(connection, row) for row in rows)
-        running = connection.execute(
-            sa.select(r.c.tenant_id, r.c.workload, sa.func.count())
-            .where(
-                r.c.started_at.is_not(None),
-                r.c.closed_at.is_(None),
-                r.c.superseded_at.is_(None),
-            )
-            .group_by(r.c.tenant_id, r.c.workload)
-        )
-        counts = {(tenant, name): int(count) for tenant, name, count in running}
-        looks = connection.execute(
-            sa.select(schema.looks.c.account, sa.func.max(schema.looks.c.started_at)).group_by(
-                schema.looks.c.account
-            )
-        )
-        last_look = {account: int(at) for account, at in looks}
-        cleanable = deletable(connection, now, workload=workload, dataset=dataset)
-        found = [(load(connection, key), batch_id) for key, batch_id in strays(connection)]
-    mine = tuple(
-        (row, batch_id)
-        for row, batch_id in found
-        if workload in (None, row.workload) and dataset in (None, row.dataset)
-    )
-    return Snapshot(now, views, counts, last_look, tuple(cleanable), mine)
-
-
 def _has_paid_work() -> sa.ColumnElement[bool]:
     """A batch exists or may exist: it is collected whatever became of its revision."""
     s, h, j, r = schema.submissions, schema.shards, schema.jobs, schema.revisions
@@ -130,6 +80,70 @@ def _has_paid_work() -> sa.ColumnElement[bool]:
             ),
         )
     )
+
+
+def _wanting() -> sa.Select[Any]:
+    r = schema.revisions
+    open_still = sa.and_(
+        r.c.superseded_at.is_(None),
+        sa.or_(
+            r.c.closed_at.is_(None),
+            sa.and_(
+                r.c.cancel_requested_at.is_(None),
+                sa.func.coalesce(r.c.published_closure, "") != r.c.closure_digest,
+                sa.func.coalesce(r.c.withheld_closure, "") != r.c.closure_digest,
+            ),
+        ),
+    )
+    return sa.select(r).where(sa.or_(open_still, _has_paid_work())).order_by(r.c.id)
+
+
+def _running() -> sa.Select[Any]:
+    r = schema.revisions
+    return (
+        sa.select(r.c.tenant_id, r.c.workload, sa.func.count())
+        .where(r.c.started_at.is_not(None), r.c.closed_at.is_(None), r.c.superseded_at.is_(None))
+        .group_by(r.c.tenant_id, r.c.workload)
+    )
+
+
+def _last_looks() -> sa.Select[Any]:
+    looks = schema.looks
+    return sa.select(looks.c.account, sa.func.max(looks.c.started_at)).group_by(looks.c.account)
+
+
+_WANTING = _wanting()
+_RUNNING = _running()
+_LAST_LOOKS = _last_looks()
+"""Built once: building them costs more than running them, and every loop and tick asks."""
+
+
+def snapshot(
+    ledger: Ledger, *, workload: str | None = None, dataset: str | None = None
+) -> Snapshot:
+    """Every revision that can still need something, oldest first."""
+    r = schema.revisions
+    with ledger.read() as connection:
+        now = ledger.now(connection)
+        query = _WANTING
+        if workload is not None:
+            query = query.where(r.c.workload == workload)
+        if dataset is not None:
+            query = query.where(r.c.dataset == dataset)
+        rows = [as_row(RevisionRow, row) for row in connection.execute(query)]
+        views = tuple(_view(connection, row) for row in rows)
+        running = connection.execute(_RUNNING)
+        counts = {(tenant, name): int(count) for tenant, name, count in running}
+        looks = connection.execute(_LAST_LOOKS)
+        last_look = {account: int(at) for account, at in looks}
+        cleanable = deletable(connection, now, workload=workload, dataset=dataset)
+        found = [(load(connection, key), batch_id) for key, batch_id in strays(connection)]
+    mine = tuple(
+        (row, batch_id)
+        for row, batch_id in found
+        if workload in (None, row.workload) and dataset in (None, row.dataset)
+    )
+    return Snapshot(now, views, counts, last_look, tuple(cleanable), mine)
 
 
 def revision_view(
