@@ -24,6 +24,18 @@ stated apart from the job's own 48 h; unverified, so the shorter is assumed. Bed
 own lifecycle, which we do not know.
 """
 
+INPUT_LIFE: Final[dict[str, timedelta | None]] = {
+    "openai": timedelta(days=30),
+    "anthropic": None,
+    "gemini": timedelta(hours=48),
+    "bedrock": None,
+}
+"""Provider -> how long an uploaded request file is there (OpenAI Files API: batch files 30 days;
+Gemini Files API: 48 hours; Anthropic has no upload, Bedrock's bucket has its own lifecycle)."""
+
+UPLOAD_MARGIN: Final = timedelta(hours=1)
+"""A file that has less than this left is uploaded again before it is named in a create."""
+
 WARN_BEFORE: Final = timedelta(days=3)
 """Results that can be fetched for less than this are something to act on."""
 
@@ -41,6 +53,14 @@ def result_deadline(provider: str, created_at: int | None) -> int | None:
     if life is None or created_at is None:
         return None
     return created_at + life // _MICROSECOND
+
+
+def upload_expired(provider: str, uploaded_at: int | None, now: int) -> bool:
+    """Whether a create should not rest on this upload any more (times in microseconds)."""
+    life = INPUT_LIFE.get(provider)
+    if life is None or uploaded_at is None:
+        return False
+    return now >= uploaded_at + (life - UPLOAD_MARGIN) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.leases import Lease, held, still_held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import SENDABLE
+from llm_batch_assets.ledger.uploads import uploaded_at
 from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.provisional import newest
+from llm_batch_assets.retention import upload_expired
 from llm_batch_assets.types import BatchView, CreateRequest
 
 LEASE_MARGIN = 10.0
@@ -61,13 +63,14 @@ def submit_leased(
     limit = deps.settings.post_limit(row.bytes)
     with deps.ledger.read() as connection:
         made = facts.facts_of(connection, row.submission_key)
+        uploaded = uploaded_at(connection, row.id)
     if made and row.state in SENDABLE:
         try:
             return adopt_unsent(row, provider.get(made[0][0]), deps, lease)
         except ProviderError as error:
             _postpone(row, deps, error)
             raise
-    if row.state == "VALIDATED" and provider.has_upload:
+    if provider.has_upload and (row.state == "VALIDATED" or _stale(row, uploaded, deps)):
         row = _upload(row, deps, provider, lease, limit)
     unlabelled = not provider.settles_by_label
     row = claims.claim(
@@ -81,6 +84,12 @@ def submit_leased(
         exclusive=unlabelled,
     )
     return _create(row, deps, provider, lease, limit, endpoint, model)
+
+
+def _stale(row: SubmissionRow, uploaded: int | None, deps: Deps) -> bool:
+    """Whether a submission waited longer than the provider keeps its file: named in a create, it
+    would be refused for good."""
+    return row.state == "UPLOADED" and upload_expired(row.provider, uploaded, deps.ledger.time())
 
 
 def _upload(

@@ -25,7 +25,8 @@ SubmissionState = Literal[
 ARCS: dict[str, frozenset[str]] = {
     "CREATED": frozenset({"VALIDATED"}),
     "VALIDATED": frozenset({"UPLOADED", "SUBMITTING"}),
-    "UPLOADED": frozenset({"SUBMITTING"}),
+    # UPLOADED again: the provider keeps a request file for a while only.
+    "UPLOADED": frozenset({"SUBMITTING", "UPLOADED"}),
     "SUBMITTING": frozenset({"SUBMITTED", "VALIDATED", "UPLOADED", "REFUSED", "UNCERTAIN"}),
     "UNCERTAIN": frozenset({"SUBMITTED", "PROVISIONAL", "ABSENT"}),
     "PROVISIONAL": frozenset({"UNCERTAIN", "RUNNING", "RESULTS_AVAILABLE", "PROVIDER_FAILED"}),
@@ -48,6 +49,9 @@ LIVE = frozenset({"SUBMITTING", "UNCERTAIN", "PROVISIONAL", "SUBMITTED", "RUNNIN
 
 POLLED = frozenset({"PROVISIONAL", "SUBMITTED", "RUNNING"})
 """A batch id is bound and the provider can be asked for its status."""
+
+CANCELLABLE = POLLED - {"PROVISIONAL"}
+"""What is bound is ours: a candidate that may be somebody else's is never cancelled."""
 
 COLLECTABLE = frozenset({"RESULTS_AVAILABLE", "COLLECTED", "PROVIDER_FAILED", "REFUSED"})
 """Ended; what became of its records is not in evidence yet."""

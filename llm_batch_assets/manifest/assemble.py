@@ -144,9 +144,12 @@ def assemble(
     ranges = cut(spool.body_sizes[sent] + overhead, limits, spool.inputs[sent])
     small = min((end - start for start, end in ranges), default=limits.minimum)
     if small < limits.minimum and fields["attempt"] == 1:
+        few = len(sent) < limits.minimum
         raise DatasetError(
-            f"{provider} runs no batch of fewer than {limits.minimum} records, and these limits "
-            f"leave one of {small}: give bytes_per_shard more room, or use shorter requests."
+            f"{provider} runs no batch of fewer than {limits.minimum} records, and "
+            + (f"only {len(sent)} are left to ask" if few else f"these limits leave one of {small}")
+            + ": "
+            + ("put more records into it." if few else "give bytes_per_shard more room.")
         )
     shards: list[ShardSpec] = []
     with tempfile.TemporaryDirectory(prefix="llm_batch_assets-") as folder:

@@ -1,0 +1,79 @@
+"""What time does to a submission: uploads that expire before they are named in a create."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from llm_batch_assets.deps import Deps
+from llm_batch_assets.engine import execute, plan
+from llm_batch_assets.ledger import Ledger
+from llm_batch_assets.ledger.database import utc_now
+from llm_batch_assets.retention import INPUT_LIFE, UPLOAD_MARGIN, upload_expired
+from llm_batch_assets.settings import open_home
+from llm_batch_assets_tests.e2e.providers import GEMINI, OPENAI, ProviderBench, Setting
+
+HOUR = 3600
+S = 1_000_000
+
+
+class Shifted:
+    """The machine's clock, some hours ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return utc_now() + self.ahead
+
+
+def shifted(bench: ProviderBench, clock: Shifted) -> Deps:
+    """The bench's worker over a ledger with another clock."""
+    env = bench.setting.env(bench.sim, "sk-test") | {"LLM_BATCH_HOME": str(bench.home)}
+    home = open_home(env)
+    ledger = Ledger(home.ledger_url, deployment=home.deployment, clock=clock)
+    return replace(bench.deps, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("setting", "life"), [(GEMINI, 48), (OPENAI, 30 * 24)], ids=["gemini", "openai"]
+)
+def test_an_upload_is_made_again_before_it_has_expired(
+    setting: Setting, life: int, tmp_path: Path
+) -> None:
+    """A create that was refused for two days must not name a file that is gone."""
+    with setting.simulator(scale=1.0, batch_seconds=HOUR) as sim:
+        b = ProviderBench(setting, sim, tmp_path / "home", records=8)
+        b.freeze()
+        sim.faults({"route": "create", "fault": "status_before", "status": 429})
+        (submit,) = plan(b.deps)
+        execute(submit, b.deps)
+        (shard,) = b.view.shards
+        assert shard.state == "UPLOADED"
+
+        clock = Shifted()
+        deps = shifted(b, clock)
+        sim.advance(life * HOUR + 60)
+        clock.ahead = timedelta(hours=life, seconds=60)
+        (submit,) = plan(deps)
+        execute(submit, deps)
+        (again,) = b.view.shards
+        assert (again.state, again.epoch) == ("SUBMITTED", 0)
+        assert again.input_ref != shard.input_ref
+        assert len(b.calls("upload")) == 2
+        assert [call["status"] for call in b.calls("create")] == [429, 200]
+
+
+@pytest.mark.parametrize("provider", sorted(INPUT_LIFE))
+def test_the_edge_of_an_upload(provider: str) -> None:
+    life = INPUT_LIFE[provider]
+    if life is None:
+        assert not upload_expired(provider, 0, 10**18)
+        return
+    edge = int((life - UPLOAD_MARGIN).total_seconds()) * S
+    assert not upload_expired(provider, 17, 17 + edge - 1)
+    assert upload_expired(provider, 17, 17 + edge)
+    assert not upload_expired(provider, None, 10**18)
