@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
-from llm_batch_assets.ledger.states import COLLECTABLE, LIVE, POLLED, SENDABLE
+from llm_batch_assets.ledger.states import CANCELLABLE, COLLECTABLE, LIVE, POLLED, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
 from llm_batch_assets.settings import Settings
 
@@ -242,7 +242,7 @@ def cut_due(view: RevisionView, now: int) -> bool:
 def cancel_due(shard: SubmissionRow, now: int) -> bool:
     """Whether a person asked to cancel a live batch and the provider has not taken it yet."""
     wanted = shard.cancel_requested_at is not None and shard.cancel_sent_at is None
-    return wanted and shard.state in POLLED and shard.due_at <= now
+    return wanted and shard.state in CANCELLABLE and shard.due_at <= now
 
 
 def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:

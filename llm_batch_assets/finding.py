@@ -272,21 +272,25 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[SubmissionRo
     if verdict.proven:
         facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
         return row, True
-    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, ANOTHERS)
+    return let_go(row, view, deps, ANOTHERS), False
+
+
+def let_go(row: SubmissionRow, view: BatchView, deps: Deps, why: str) -> SubmissionRow:
+    """A candidate is not taken: looks go on without it."""
+    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, why)
     with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
-        let_go = rows.transition(
+        return rows.transition(
             deps.ledger,
             row,
             "UNCERTAIN",
             lease=lease,
             worker=deps.worker,
-            reason=f"{view.batch_id}: {ANOTHERS}",
+            reason=f"{view.batch_id}: {why}",
             batch_id=None,
             bound_how=None,
             first_look_at=None,
             looks=0,
         )
-    return let_go, False
 
 
 def _delete_input(row: SubmissionRow, deps: Deps) -> SubmissionRow:

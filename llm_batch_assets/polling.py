@@ -46,11 +46,13 @@ def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
     if row.state == "PROVISIONAL" and view.status in TERMINAL_STATUSES:
         try:
             row, proven = finding.prove(row, view, deps)
+            if not proven:
+                # Nothing of an unproven batch is stored: it waits for its results, or was let go.
+                return row if row.state != "PROVISIONAL" else _untold(row, view, deps)
         except (ProviderError, DownloadError, NotReady, LeaseLost, TransitionRefused) as error:
             return _missed(row, deps, str(error))
-        if not proven:
-            # Nothing of an unproven batch is stored: it waits for its results, or was let go.
-            return row if row.state != "PROVISIONAL" else _missed(row, deps, "not proven yet")
+        if row.hold is not None and row.hold.startswith(view.batch_id):
+            rows.set_hold(deps.ledger, row, None, None)  # it was held for this proof
     return observe(row, view, deps)
 
 
@@ -64,6 +66,23 @@ def _missed(row: SubmissionRow, deps: Deps, why: str) -> SubmissionRow:
         last_error=why[:500],
     )
     return row
+
+
+def _untold(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
+    """A candidate that has ended and whose lines do not tell whose it is: a person has to.
+
+    Results may be named late, so it is looked at often before it is held; given up, it is let go.
+    """
+    why = f"{view.batch_id} has ended, and its first lines do not tell whose it is"
+    if row.abandoned_at is not None:
+        return finding.let_go(row, view, deps, why)
+    if row.poll_faults >= UNREADY_POLLS and row.hold is None:
+        release = (
+            f"`llm-batch-assets adopt {row.shard_key} {view.batch_id}` takes it for ours, "
+            f"`abandon {row.shard_key}` gives its records to human_review."
+        )
+        rows.set_hold(deps.ledger, row, why, release)
+    return _missed(row, deps, why)
 
 
 def observe(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:

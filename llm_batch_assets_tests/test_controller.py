@@ -186,7 +186,7 @@ def test_what_can_be_lost_comes_first() -> None:
     assert [kind for kind, _ in found] == ["collect", "poll", "submit"]
 
 
-@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING", "PROVISIONAL"])
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING"])
 def test_a_cancel_goes_to_the_provider_until_it_is_taken(state: str) -> None:
     asked = shard(state, polled_at=NOW, cancel_requested_at=NOW - S)
     assert kinds(snap(asked)) == [("cancel", "d1/r1/a1/p0")]
@@ -194,7 +194,7 @@ def test_a_cancel_goes_to_the_provider_until_it_is_taken(state: str) -> None:
     assert kinds(snap(replace(asked, due_at=NOW + 1))) == []
 
 
-@pytest.mark.parametrize("state", ["VALIDATED", "UNCERTAIN", "ACCOUNTED"])
+@pytest.mark.parametrize("state", ["VALIDATED", "UNCERTAIN", "PROVISIONAL", "ACCOUNTED"])
 def test_there_is_nothing_to_cancel_without_a_live_batch(state: str) -> None:
     row = shard(state, cancel_requested_at=NOW - S, post_deadline=NOW + S, hold="x")
     assert "cancel" not in [kind for kind, _ in kinds(snap(row))]

@@ -16,7 +16,7 @@ from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.leases import held
 from llm_batch_assets.ledger.lookup import one_dataset
 from llm_batch_assets.ledger.rows import SubmissionRow
-from llm_batch_assets.ledger.states import LIVE, POLLED, SENDABLE
+from llm_batch_assets.ledger.states import CANCELLABLE, LIVE, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.polling import observe
 
@@ -49,7 +49,7 @@ def cancel(deps: Deps, *, dataset: str, reason: str, workload: str | None = None
             remedy="`supersede` makes a new revision.",
         )
     for shard in views.view_by_id(deps.ledger, revision.id).shards:
-        if shard.state in POLLED and shard.cancel_sent_at is None:
+        if shard.state in CANCELLABLE and shard.cancel_sent_at is None:
             try:
                 send_cancel(shard, deps)
             except LLMBatchError as error:
@@ -94,7 +94,7 @@ def send_cancel(row: SubmissionRow, deps: Deps) -> SubmissionRow:
     with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl):
         with deps.ledger.read() as connection:
             row = rows.load(connection, row.submission_key)
-        if row.batch_id is None or row.state not in POLLED or row.cancel_sent_at is not None:
+        if row.batch_id is None or row.state not in CANCELLABLE or row.cancel_sent_at is not None:
             return row
         if row.account is not None and row.account != provider.account():
             raise NotReady(

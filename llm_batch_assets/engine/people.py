@@ -112,10 +112,23 @@ def adopt(
             row = rows.load(connection, row.submission_key)
         if row.state == "SUBMITTING" and deps.ledger.time() > (row.post_deadline or 0):
             row = finding.uncertain(row, deps, lease, "the worker that claimed it is gone")
+        if row.state == "PROVISIONAL":
+            row = rows.transition(
+                deps.ledger,
+                row,
+                "UNCERTAIN",
+                lease=lease,
+                worker=deps.worker,
+                reason="a person says which batch it is",
+                batch_id=None,
+                bound_how=None,
+            )
         if row.state != "UNCERTAIN":
             raise GateClosed(f"{row.shard_key} is {row.state}: only UNCERTAIN ones are adopted.")
         facts.record_batch(deps.ledger, account, view, row.submission_key, "person")
         after = finding.bind(row, view, deps, lease, "person")
+        if row.hold is not None and row.abandoned_at is None:
+            rows.set_hold(deps.ledger, row, None, None)
         with deps.ledger.write("adopt") as connection:
             people.log_decision(
                 connection,

@@ -41,6 +41,9 @@ DATASET = "d1"
 ROWS = [{"name": f"r{n:02d}"} for n in range(RECORDS)]
 MODELS = {"openai": "gpt-5-mini-2025-08-07", "anthropic": "claude-haiku-4-5-20251001"}
 
+LOOPBACK = frozenset(MODELS)
+"""Nothing real is at stake: an untested cell of the capability table is admitted."""
+
 SETTINGS = Settings(
     settle_interval=SETTLE,
     post_seconds=POST,
@@ -146,7 +149,8 @@ class Shared:
             world = World(0, Chaos())
             self.restore(Template(self._empty, {}), world)
             store = self.store(world, {})
-            deps = Deps(self.ledger, store, no_provider, SETTINGS, Worker("template", "test"))
+            worker = Worker("template", "test")
+            deps = Deps(self.ledger, store, no_provider, SETTINGS, worker, loopback=LOOPBACK)
             freeze_dataset(make_workload(provider, delete_remote=delete_remote), deps)
             self._frozen[name] = Template(self._copy(), store.objects)
         return self._frozen[name]

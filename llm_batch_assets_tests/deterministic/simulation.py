@@ -14,7 +14,7 @@ from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import execute, plan
 from llm_batch_assets.engine.cancelling import cancel
 from llm_batch_assets.engine.gathering import collect_all
-from llm_batch_assets.engine.people import release
+from llm_batch_assets.engine.people import abandon, release
 from llm_batch_assets.engine.sweeping import sweep
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.ledger import leases, schema
@@ -78,6 +78,7 @@ class Simulation:
             effects=self.world,
             rng=Random(f"{self.seed} {name}"),
             sleep=self.world.sleep,
+            loopback=bench.LOOPBACK,
         )
 
     def run(self) -> Report:
@@ -205,10 +206,10 @@ class Simulation:
     def _engine(self, deps: Deps) -> None:
         """As Dagster calls: a plan, and exact pieces of it done later, in any order, or never."""
         world = self.world
+        if not self.scenario.frozen:
+            with suppress(LLMBatchError):
+                bench.freeze_dataset(self.workload, deps)
         while True:
-            if not self.scenario.frozen:
-                with suppress(LLMBatchError):
-                    bench.freeze_dataset(self.workload, deps)
             work = plan(deps)
             if world.rng.random() < 0.3:
                 world.rng.shuffle(work)
@@ -220,7 +221,7 @@ class Simulation:
                     execute(item, deps)
                 except LLMBatchError as error:
                     world.say(f"  {type(error).__name__}: {error}"[:160])
-            if world.rng.random() < 0.05:
+            if world.rng.random() < 0.02:
                 collect_all(deps)
             world.sleep(world.seconds(0.5, POLL))
 
@@ -238,11 +239,14 @@ class Simulation:
         while True:
             self.world.sleep(120.0)
             with deps.ledger.read() as connection:
-                query = sa.select(s.c.submission_key).where(s.c.hold.is_not(None)).order_by(s.c.id)
-                held = connection.execute(query).scalars().all()
-            for key in held:
+                query = sa.select(s.c.submission_key, s.c.state).where(s.c.hold.is_not(None))
+                held = connection.execute(query.order_by(s.c.id)).all()
+            for key, state in held:
                 with suppress(LLMBatchError):
-                    release(deps, key, "mended")
+                    if state == "PROVISIONAL":
+                        abandon(deps, key, "nobody can tell whose it is")
+                    else:
+                        release(deps, key, "mended")
 
     # --- afterwards -------------------------------------------------------------------------------
 
