@@ -79,18 +79,25 @@ def test_status_warns_three_days_before_results_go(
         assert deadlines[0]["passed"] is (before < 0)
 
 
-def test_results_past_their_time_are_gone_and_nothing_is_sent_again(make_slow: Make) -> None:
-    bench = make_slow(records=8, workload=make_workload(retry={"hold_deadline": "72h"}))
+@pytest.mark.parametrize("past, state", [(-1, "RESULTS_AVAILABLE"), (0, "RESULTS_GONE")])
+def test_lost_results_may_come_back_until_their_time_is_over(
+    make_slow: Make, clock: Clock, past: int, state: str
+) -> None:
+    bench = make_slow(records=8)
     bench.sim.faults({"kind": "lost_result"})
     bench.freeze()
     bench.drive(until="submitted")
-    bench.sim.advance(31 * DAY)
-    assert collect_all(bench.deps).exit_code == 0
-    assert bench.view.shards[0].state == "RESULTS_GONE"
-    waiting = bench.drive(stop=lambda: bench.view.row.settled_at is not None)
-    assert waiting == []
-    assert bench.view.row.closed_at is None
-    assert set(bench.reasons().values()) == {"results_gone"}
+    bench.sim.advance(DAY)
+    (shard,) = bench.view.shards
+    assert shard.result_deadline is not None
+    deps = with_clock(bench, clock)
+    clock.move_to(shard.result_deadline + past * S)
+    gathered = collect_all(deps)
+    assert bench.view.shards[0].state == state
+    assert bool(gathered.faults) is (past < 0)
+    assert len(gathered.deadlines) == (past < 0)
+    # Paid and lost, or not yet: nothing is sent again without a person.
+    assert [work.kind for work in plan(deps) if work.kind == "submit"] == []
     assert len(bench.calls("create")) == 1
 
 
