@@ -74,9 +74,7 @@ def answer(ask: Ask, rng: random.Random, fault: str | None, *, reasoning: bool =
     elif fault == "lone_surrogate":
         text = _inject(natural, '"\\ud83d"') if natural.startswith("{") else natural + "\ud83d"
     elif fault == "u2028":
-        # Inside a string where there is one, so that the answer stays what was asked for.
-        at = natural.rfind('"') if natural.startswith(("{", "[")) else len(natural)
-        text = natural[:at] + "\u2028" + natural[at:] if at > 0 else natural
+        text = _separated(ask, natural)
     if ask.max_tokens is not None and fault is None and tokens(text) > ask.max_tokens:
         text, stop = text[: ask.max_tokens * 4], "length"
     if ask.max_tokens is not None:
@@ -106,6 +104,20 @@ def _violating(ask: Ask, natural: str) -> str:
     if schema is None:
         return ""
     return json.dumps(broken(json.loads(natural), schema), ensure_ascii=False)
+
+
+def _separated(ask: Ask, natural: str) -> str:
+    """A raw U+2028 where any text may stand, so that the answer stays what was asked for."""
+    schema = ask.tool[1] if ask.tool else ask.schema
+    if not natural.startswith("{"):
+        return natural if natural.startswith("[") else natural + "\u2028"
+    members, rules = json.loads(natural), (schema or {}).get("properties", {})
+    bound = ("enum", "const", "pattern", "format", "maxLength", "$ref")
+    for name in reversed(members):
+        if isinstance(members[name], str) and not any(key in rules.get(name, {}) for key in bound):
+            members[name] += "\u2028"
+            break
+    return json.dumps(members, ensure_ascii=False)
 
 
 def _inject(natural: str, literal: str) -> str:
