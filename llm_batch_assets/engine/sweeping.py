@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from llm_batch_assets import finding
+from llm_batch_assets import finding, provisional
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.errors import (
     LeaseLost,
@@ -102,7 +102,32 @@ def sweep(deps: Deps, *, providers: Sequence[str] | None = None, cancel: bool = 
                 _other(view, provider, deps, swept)
         for key, found in sorted(ours.items()):
             _key(key, found, provider, deps, swept, cancel=cancel)
+        if not provider.settles_by_label:
+            try:
+                _late(listing, provider, deps, swept)
+            except LLMBatchError as error:
+                swept.faults[name] = str(error)
     return swept
+
+
+def _late(listing: Sequence[BatchView], provider: BatchProvider, deps: Deps, swept: Swept) -> None:
+    """Batches without a label whose create arrived after its absence was proven.
+
+    Only their first lines tell whose they are, so they are known when they have ended: nothing is
+    left to cancel then, and what they cost is booked.
+    """
+    account = provider.account()
+    for row in views.absent_and_replaced(deps.ledger, account):
+        with deps.ledger.read() as connection:
+            ours = facts.known_batches(connection, account)
+            rejected = facts.rejected_of(connection, row.submission_key)
+        found = provisional.candidates(row, listing, ours=ours, rejected=rejected)
+        verdict = provisional.judge(found, row, provider)
+        for view in verdict.foreign:
+            facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, finding.ANOTHERS)
+        for view in verdict.proven:
+            swept.untouched -= 1
+            swept.duplicates.append(_duplicate(view, row, provider, deps, cancel=False))
 
 
 def _other(view: BatchView, provider: BatchProvider, deps: Deps, swept: Swept) -> None:
@@ -132,6 +157,10 @@ def _key(
     if row is None:
         why = "the ledger does not have its submission: `adopt --all` rebuilds it"
         swept.unknown += [_stranger(view, provider, None, why, key) for view in found]
+        return
+    swept.untouched += sum(not finding.fits(row, view, provider) for view in found)
+    found = [view for view in found if finding.fits(row, view, provider)]
+    if not found:
         return
     try:
         row = _adopt(row, finding.oldest(found), provider, deps, swept)
@@ -174,16 +203,24 @@ def _duplicate(
     running = view.status not in TERMINAL_STATUSES and view.status != "stopping"
     old_enough = _age(view, deps) >= deps.settings.lease_ttl + deps.settings.settle_interval
     done = False
-    if running and cancel and old_enough:
+    if _is_booked(view, provider, deps):
+        pass
+    elif not running or (cancel and old_enough):
+        # What has ended can only be booked, and that needs nobody's word.
         facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "sweep")
         try:
             finding.cancel_stray(row, view.batch_id, deps)
-            done = True
+            done = running
         except ProviderError as error:
             why += f"; its cancel was not taken: {error}"
-    elif running and cancel:
+    elif cancel:
         why += "; too young to cancel: a worker may still bind it"
     return _stranger(view, provider, row, why, running=running, cancelled=done)
+
+
+def _is_booked(view: BatchView, provider: BatchProvider, deps: Deps) -> bool:
+    with deps.ledger.read() as connection:
+        return facts.is_settled_duplicate(connection, provider.account(), view.batch_id)
 
 
 def _age(view: BatchView, deps: Deps) -> float:

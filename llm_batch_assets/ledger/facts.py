@@ -75,6 +75,13 @@ def record_duplicate(
         )
 
 
+def is_settled_duplicate(connection: Connection, account: str, batch_id: str) -> bool:
+    """Whether a second batch is booked, and its cancel taken by the provider."""
+    d = schema.duplicate_batches
+    query = sa.select(d.c.cancelled_at).where(d.c.account == account, d.c.batch_id == batch_id)
+    return connection.execute(query).scalar() is not None
+
+
 def mark_duplicate_cancelled(ledger: Ledger, account: str, batch_id: str) -> None:
     """Record that the provider took the cancel of a duplicate."""
     d = schema.duplicate_batches

@@ -112,6 +112,7 @@ def _last_looks() -> sa.Select[Any]:
     return sa.select(looks.c.account, sa.func.max(looks.c.started_at)).group_by(looks.c.account)
 
 
+_NEWER = schema.submissions.alias("newer")
 _WANTING = _wanting()
 _RUNNING = _running()
 _LAST_LOOKS = _last_looks()
@@ -267,6 +268,26 @@ def waiting_by_account(ledger: Ledger) -> dict[tuple[str, str], list[SubmissionR
         if row.account is not None:
             groups[row.provider, row.account].append(row)
     return dict(groups)
+
+
+def absent_and_replaced(ledger: Ledger, account: str) -> list[SubmissionRow]:
+    """Submissions of an account that were proven absent, and whose shard has a batch since.
+
+    While the newest epoch still waits for its own batch, what turns up may be that one.
+    """
+    s = schema.submissions
+    newer = _NEWER
+    bound = sa.exists().where(
+        newer.c.shard_id == s.c.shard_id,
+        newer.c.epoch > s.c.epoch,
+        newer.c.batch_id.is_not(None),
+        newer.c.state != "PROVISIONAL",
+    )
+    with ledger.read() as connection:
+        rows = connection.execute(
+            joined().where(s.c.state == "ABSENT", s.c.account == account, bound).order_by(s.c.id)
+        )
+        return [as_row(SubmissionRow, row) for row in rows]
 
 
 def epochs_of(ledger: Ledger, shard_id: int) -> list[SubmissionRow]:
