@@ -28,6 +28,8 @@ class Deps:
 
     Attributes:
         provider: gives the account of a provider by its name; opened at first use.
+        loopback: providers whose address is this machine, so that nothing real is at stake; none
+            unless it is known.
         sleep: waits between the tries of a download; seconds. A test's clock passes its own.
     """
 
@@ -39,4 +41,5 @@ class Deps:
     effects: Effects = NO_EFFECTS
     progress: Progress = silent
     rng: Random = field(default_factory=Random)
+    loopback: frozenset[str] = frozenset()
     sleep: Callable[[float], None] = time.sleep

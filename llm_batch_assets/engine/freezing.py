@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from llm_batch_assets.deps import Deps
+from llm_batch_assets.engine.admitting import admit
 from llm_batch_assets.engine.carrying import asked, carry
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.specs import job_spec, labels, revision_spec
@@ -46,7 +47,7 @@ def freeze(
     Raises:
         DatasetError: the table has a fault; nothing was written that counts.
         DriftError: other rows are frozen under this key; the message counts them.
-        GateClosed: too many datasets are open.
+        GateClosed: too many datasets are open, or the provider does not offer what is needed.
         LabelConflict: a version label stands for other content.
     """
     check_dataset_key(dataset)
@@ -57,6 +58,8 @@ def freeze(
             check_open_datasets(
                 connection, workload.tenant_id, workload.name, workload.limits.open_datasets
             )
+    if known is None:
+        admit(workload, deps)
     deps.progress("freeze", dataset)
     with prepare(
         workload,

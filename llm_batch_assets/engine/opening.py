@@ -18,18 +18,23 @@ from llm_batch_assets.providers.factory import open_provider
 from llm_batch_assets.settings import Home, Settings, is_loopback, open_home
 from llm_batch_assets.types import NO_EFFECTS, Effects
 
-BASE_URLS = (
-    "OPENAI_BASE_URL",
-    "ANTHROPIC_BASE_URL",
-    "GOOGLE_GEMINI_BASE_URL",
-    "AWS_ENDPOINT_URL_BEDROCK",
-)
+BASE_URLS = {
+    "openai": "OPENAI_BASE_URL",
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "gemini": "GOOGLE_GEMINI_BASE_URL",
+    "bedrock": "AWS_ENDPOINT_URL_BEDROCK",
+}
 
 
 def on_loopback(env: Mapping[str, str]) -> bool:
     """Whether every provider address that is set names this machine, and one is set."""
-    given = [env[name] for name in BASE_URLS if env.get(name)]
+    given = [env[name] for name in BASE_URLS.values() if env.get(name)]
     return bool(given) and all(is_loopback(url) for url in given)
+
+
+def loopback_providers(env: Mapping[str, str]) -> frozenset[str]:
+    """The providers whose own address is set and names this machine."""
+    return frozenset(name for name, variable in BASE_URLS.items() if is_loopback(env.get(variable)))
 
 
 def process_holder(actor: str) -> str:
@@ -57,7 +62,16 @@ def open_deps(
     if settings is None:
         settings = Settings.from_env(env, loopback=on_loopback(env))
     opener = partial(open_provider, env=env, deployment=home.deployment, effects=effects)
-    return Deps(ledger, store, _cached(opener), settings, worker, effects, progress)
+    return Deps(
+        ledger,
+        store,
+        _cached(opener),
+        settings,
+        worker,
+        effects,
+        progress,
+        loopback=loopback_providers(env),
+    )
 
 
 def _cached(opener: Callable[[str], BatchProvider]) -> Callable[[str], BatchProvider]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.accounting import account
+from llm_batch_assets.engine.admitting import admit
 from llm_batch_assets.engine.carrying import asked, carry
 from llm_batch_assets.engine.freezing import freeze_outcome
 from llm_batch_assets.engine.outcome import Outcome
@@ -74,6 +75,7 @@ def supersede(
         )
     with deps.ledger.read() as connection:
         check_labels(connection, workload.tenant_id, workload.name, labels(workload))
+    admit(workload, deps)
     deps.progress("supersede", dataset)
     with prepare(
         workload,
