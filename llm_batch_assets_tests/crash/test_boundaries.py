@@ -28,7 +28,7 @@ from llm_batch_assets_tests.crash.scene import (
 from llm_batch_assets_tests.crash.zygote import Zygote
 
 SEED = 20261130
-SAMPLE_SECONDS = 20.0
+SAMPLE_SECONDS = 12.0
 """What the sample of one provider may take; the story alternates."""
 
 Report = Callable[[str, Tally], None]
