@@ -45,7 +45,11 @@ PASSING = (GateClosed, NotReady, ProviderError, DownloadError, LeaseLost, Transi
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a dataset; ``paid_twice`` is None where the provider cannot tell."""
+    """What became of a dataset; ``paid_twice`` is None where the provider cannot tell.
+
+    ``closure`` is the digest that ``verify --closure`` takes: with it a forged or removed closure
+    shows too.
+    """
 
     dataset: str
     revision: int
@@ -60,6 +64,7 @@ class Result:
     attempts: int
     provider_batches: int
     paid_twice: int | None
+    closure: str | None = None
     withheld: str | None = None
     waiting: list[dict[str, Any]] = field(default_factory=list)
 
@@ -79,6 +84,8 @@ class Result:
         names = ("accepted", "human_review", "permanent_failure", "cancelled", "open")
         rows = [f"{name:<18} {getattr(self, name):>9}" for name in names]
         rows.append(f"{'records':<18} {self.records:>9}")
+        if self.closure:
+            rows.append(f"closure {self.closure}")
         if self.withheld:
             rows.append(f"withheld: {self.withheld}")
         for item in self.waiting:
@@ -232,6 +239,7 @@ def _result(
         attempts=view.attempt,
         provider_batches=views.counts(deps.ledger, row.id)["provider_batches"],
         paid_twice=read_paid_twice(workload.provider, env),
+        closure=row.closure_digest,
         withheld=row.withheld_reason if row.withheld_closure == row.closure_digest else None,
         waiting=waiting,
     )
