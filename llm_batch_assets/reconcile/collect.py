@@ -18,6 +18,9 @@ from llm_batch_assets.wire.shapes import Asked
 from llm_batch_assets.wire.strict import Fault
 from llm_batch_assets.wire.strict import line as strict_line
 
+_FLUSH = 3000
+"""So many rows become arrays at once: few enough to stay in the processor's cache."""
+
 _TEMPLATES = 8
 """So many rows may become templates per file: files with more shapes take the general way."""
 
@@ -63,7 +66,8 @@ class Collector:
         number = 1
         for offset, block in blocks(raw):
             number = self._block(block, offset, number)
-            self.columns.flush()
+            if self.columns.waiting > _FLUSH:
+                self.columns.flush()
 
     def _block(self, block: bytes, offset: int, number: int) -> int:
         """Read whole lines; gives the number of the line after them."""

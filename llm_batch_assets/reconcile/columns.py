@@ -64,6 +64,11 @@ class Columns:
         self._where: dict[int, Where] | None = None
         self._seen = [0, 0]
 
+    @property
+    def waiting(self) -> int:
+        """Rows that await the next ``flush``."""
+        return len(self.general) + len(self.quick)
+
     def start_file(self) -> None:
         """The rows that follow are of the next file."""
         self.flush()

@@ -11,7 +11,7 @@ from mmap import MADV_DONTNEED, mmap
 
 from llm_batch_assets.reconcile.model import RawFile
 
-BLOCK = 2**20
+BLOCK = 2**19
 _BOM = b"\xef\xbb\xbf"
 _OTHER_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
 """UTF-16, UTF-32, and compressed files that were declared as none: no line of them is read."""
