@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import TypeVar
 
 from llm_batch_assets_tests.engine.bench import Bench
+
+B = TypeVar("B", bound=Bench)
 
 
 def backup(bench: Bench, to: Path) -> Path:
@@ -15,14 +18,14 @@ def backup(bench: Bench, to: Path) -> Path:
     return to
 
 
-def restore(bench: Bench, copy: Path | None) -> Bench:
+def restore(bench: B, copy: Path | None) -> B:
     """The same deployment and store over an older ledger, or over none; a fresh worker."""
     bench.deps.ledger.close()
     for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
         (bench.home / name).unlink(missing_ok=True)
     if copy is not None:
         (bench.home / "ledger.db").write_bytes(copy.read_bytes())
-    again = object.__new__(Bench)
+    again = object.__new__(type(bench))
     again.__dict__.update(bench.__dict__)
     again.deps = again.worker("restored", settings=bench.deps.settings)
     return again
