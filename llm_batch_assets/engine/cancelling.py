@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_batch_assets.artifacts import ArtifactStore
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.errors import GateClosed, LLMBatchError, NotReady, ProviderError
@@ -19,6 +20,8 @@ from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import CANCELLABLE, LIVE, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.polling import observe
+from llm_batch_assets.reconcile.digests import read_document
+from llm_batch_assets.reconcile.evidence import SHARD_CLOSURE
 
 CANCEL_BACKOFF = (5.0, 300.0)
 """First and longest wait in seconds after a cancel that was not answered, doubled each time."""
@@ -40,7 +43,7 @@ def cancel(deps: Deps, *, dataset: str, reason: str, workload: str | None = None
         GateClosed: it is published already.
     """
     revision = one_dataset(deps.ledger, dataset, workload)
-    counts = processed(views.view_by_id(deps.ledger, revision.id))
+    counts = processed(views.view_by_id(deps.ledger, revision.id), deps.store)
     changed = accounting.request_cancel(deps.ledger, revision, deps.worker, reason, counts)
     revision = accounting.revision_by_id(deps.ledger, revision.id)
     if revision.cancel_requested_at is None:
@@ -55,7 +58,7 @@ def cancel(deps: Deps, *, dataset: str, reason: str, workload: str | None = None
             except LLMBatchError as error:
                 deps.progress("cancel", f"{shard.shard_key}: {error}")
     view = views.view_by_id(deps.ledger, revision.id)
-    facts = processed(view) | {
+    facts = processed(view, deps.store) | {
         "reason": revision.cancel_reason,
         "by": revision.cancel_by,
         "at": revision.cancel_requested_at,
@@ -68,8 +71,11 @@ def cancel(deps: Deps, *, dataset: str, reason: str, workload: str | None = None
     return Outcome("cancel", dataset, "cancelled", changed, message, facts)
 
 
-def processed(view: RevisionView) -> dict[str, Any]:
-    """How far a revision is: what a cancel can still save, and what is paid for."""
+def processed(view: RevisionView, store: ArtifactStore) -> dict[str, Any]:
+    """How far a revision is: what a cancel can still save, and what is paid for so far.
+
+    ``tokens`` are those in evidence; what live batches have used is known when they are collected.
+    """
     live = [s for s in view.shards if s.state in LIVE]
     return {
         "records": view.row.records,
@@ -80,7 +86,20 @@ def processed(view: RevisionView) -> dict[str, Any]:
         "live_records": sum(s.records for s in live),
         "cancels_taken": sum(s.cancel_sent_at is not None for s in view.shards),
         "unsent_shards": sum(s.state in SENDABLE for s in view.shards),
+        "tokens": tokens_so_far(view, store),
     }
+
+
+def tokens_so_far(view: RevisionView, store: ArtifactStore) -> dict[str, int]:
+    """Tokens of every attempt in evidence, by kind; a kind that no row names is left out."""
+    total: dict[str, int] = {}
+    for shard in view.shards:
+        if shard.closure_digest is not None:
+            usage = read_document(store, shard.closure_digest, SHARD_CLOSURE)["usage"]
+            for kind, count in usage.items():
+                if count is not None:
+                    total[kind] = total.get(kind, 0) + count
+    return total
 
 
 def send_cancel(row: SubmissionRow, deps: Deps) -> SubmissionRow:

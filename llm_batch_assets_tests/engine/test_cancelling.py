@@ -113,6 +113,11 @@ def test_a_cancel_that_loses_the_race_keeps_every_answer(bench: Make) -> None:
     row = one.view.row
     assert (row.accepted, row.cancelled) == (8, 0)
     assert _published(one) is None
+    # What it cost so far is said as soon as it is in evidence.
+    paid = cancel(one.deps, dataset=DATASET, reason="how far?").facts["tokens"]
+    metered = one.sim.meter()["tokens"]
+    assert paid["output_tokens"] == metered["output"] > 0
+    assert paid["input_tokens"] in (metered["input"], metered["input"] - metered["cached_input"])
 
 
 def test_cancelling_twice_and_after_publication(bench: Make) -> None:
