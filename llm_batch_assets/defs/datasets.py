@@ -140,32 +140,25 @@ def reconcile_assets(
         context: dg.AssetExecutionContext, llm_batch: LLMBatchResource
     ) -> Iterator[dg.MaterializeResult]:
         from llm_batch_assets.defs.report import find_revision
-        from llm_batch_assets.engine.accounting import account
+        from llm_batch_assets.engine.accounting import account, retry_outcome
         from llm_batch_assets.ledger import views
 
         dataset = require_one_partition(context)
         with failures(), llm_batch.open(run=context.run) as deps:
             revision = find_revision(workload, dataset, deps).row
             outcome = account(revision.id, deps)
-            jobs = views.view_by_id(deps.ledger, revision.id).jobs
+            cut = outcome.facts.get("next_attempt") is not None
+            retry_cut = retry_outcome(views.view_by_id(deps.ledger, revision.id), cut_now=cut)
         context.log.info(outcome.message)
         yield dg.MaterializeResult(
             asset_key=records.key,
             metadata=metadata(outcome.facts),
             data_version=dg.DataVersion(outcome.data_version or "nothing accounted"),
         )
-        newest = jobs[-1]
-        asked = {
-            "attempt": newest.attempt,
-            "records": newest.records if newest.attempt > 1 else 0,
-            "job_key": newest.job_key,
-            "parent_job_key": newest.parent_job_key,
-            "cut_now": outcome.facts.get("next_attempt") is not None,
-        }
         yield dg.MaterializeResult(
             asset_key=retry.key,
-            metadata=metadata(asked),
-            data_version=dg.DataVersion(newest.job_key),
+            metadata=metadata(retry_cut.facts),
+            data_version=dg.DataVersion(retry_cut.data_version or ""),
         )
 
     return reconcile

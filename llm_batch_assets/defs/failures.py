@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from llm_batch_assets.errors import LLMBatchError
+from llm_batch_assets.errors import DriftError, LLMBatchError
 
 
 def as_failure(error: LLMBatchError) -> dg.Failure:
@@ -17,7 +17,13 @@ def as_failure(error: LLMBatchError) -> dg.Failure:
         value = getattr(error, name, None)
         if value is not None:
             facts[name] = value
-    return dg.Failure(description=str(error), metadata=facts, allow_retries=False)
+    text = str(error)
+    if isinstance(error, DriftError):
+        # No price is known here: silence would read as "free".
+        facts["price"] = "unknown"
+        asked = error.added + error.changed
+        text += f" What asking {asked} records again would cost is unknown."
+    return dg.Failure(description=text, metadata=facts, allow_retries=False)
 
 
 @contextmanager

@@ -15,14 +15,22 @@ import dagster as dg
 
 from llm_batch_assets.defs import keys
 from llm_batch_assets.defs.resources import LLMBatchResource, paid_work_is_off
+from llm_batch_assets.defs.spaces import Partitions, shard_spaces
 
 if TYPE_CHECKING:
+    from llm_batch_assets.controller import Work
     from llm_batch_assets.defs.dispatch import Ask, Need
     from llm_batch_assets.deps import Deps
     from llm_batch_assets.ledger.rows import SubmissionRow
 
 POLL_SECONDS = 20.0
 """What one tick of the poll sensor may take; Dagster gives a sensor 60 s."""
+
+ORPHAN_SECONDS = 120.0
+ORPHANS = 2
+"""Shards of a workload that this location lacks are collected here, so late and so many a tick:
+another location that shares the ledger may have it and has asked for its run by then.
+"""
 
 _OURS = dg.AssetSelection.tag(keys.LOOP_TAG, "on")
 _UNFINISHED = [
@@ -32,17 +40,6 @@ _UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-
-
-def shard_spaces(context: dg.SensorEvaluationContext) -> dict[str, dg.DynamicPartitionsDefinition]:
-    """Workload -> its shard partitions, of every workload in this code location."""
-    assert context.repository_def is not None
-    found = {}
-    for node in context.repository_def.asset_graph.asset_nodes:
-        if node.tags.get(keys.STEP_TAG) == keys.PROVIDER_JOB:
-            assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
-            found[node.tags[keys.WORKLOAD_TAG]] = node.partitions_def
-    return found
 
 
 def live_needs(
@@ -67,26 +64,26 @@ def live_needs(
 def llm_batch_tick(
     context: dg.SensorEvaluationContext, llm_batch: LLMBatchResource
 ) -> dg.SensorResult | dg.SkipReason:
-    """Dispatch due work; add the shard partitions that the ledger has and Dagster lacks."""
+    """Dispatch due work; tell Dagster the partitions and facts that the ledger has and it lacks."""
     from llm_batch_assets import engine
+    from llm_batch_assets.defs import announce
     from llm_batch_assets.defs.dispatch import ALERT_AFTER, Dispatch, asks
-    from llm_batch_assets.ledger import views
     from llm_batch_assets.ledger.dispatching import claim_alert, dispatched, record_dispatch
 
-    spaces = shard_spaces(context)
     with llm_batch.open(actor="sensor") as deps:
-        added, order = [], {}
-        for workload, space in spaces.items():
-            assert space.name is not None
-            known = context.instance.get_dynamic_partitions(space.name)
-            have = set(known)
-            new = sorted(k for k in views.shard_keys(deps.ledger, workload) if k not in have)
-            if new:
-                added.append(space.build_add_request(new))
-            order[workload] = [*known, *new]
+        partitions = Partitions(context, deps.ledger)
+        order = partitions.order
         # Runs first, then the ledger: a run that ends in between has moved its work already.
         live = live_needs(context.instance, deps.ledger.deployment, order)
-        work = engine.plan(deps)
+        told = announce.announce(
+            announce.due_facts(deps, context.instance, list(order)),
+            deps,
+            context.instance,
+            exists=partitions.has,
+            live=live,
+            log=context.log,
+        )
+        work = [item for item in engine.plan(deps) if partitions.can_run(item)]
         off = paid_work_is_off(os.environ)
         if off:
             work = [item for item in work if item.kind not in ("submit", "publish")]
@@ -109,13 +106,17 @@ def llm_batch_tick(
                     f"It is asked for again with longer waits; see its runs, then "
                     f"`llm-batch-assets status {stuck.dataset}`."
                 )
+    added = partitions.requests()
     if not requests and not added:
-        return dg.SkipReason(
-            "Submitting and publishing are off: a development UI against a real provider. "
-            "Set LLM_BATCH_ALLOW_DEV=1 to allow them."
-            if off
-            else f"Nothing is due that has no run yet ({len(live)} things have one)."
-        )
+        reason = f"Nothing is due that has no run yet ({len(live)} things have one)."
+        if told:
+            reason += f" {told} facts were announced."
+        if off:
+            reason = (
+                "Submitting and publishing are off: a development UI against a real provider. "
+                "Set LLM_BATCH_ALLOW_DEV=1 to allow them."
+            )
+        return dg.SkipReason(reason)
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=added)
 
 
@@ -152,8 +153,10 @@ def llm_batch_poll(
     events: list[Any] = []
     done = 0
     with llm_batch.open(actor="sensor") as deps:
+        plan = engine.plan(deps)
         # Cancels and removals are cheap calls that need no run of their own.
-        work = of_kind(engine.plan(deps), "stray", "cancel", "look", "poll", "clean")
+        work = of_kind(plan, "stray", "cancel", "look", "poll", "clean")
+        work += orphans(plan, here, deps.ledger.time())
         for item in work:
             if time.monotonic() > end:
                 break
@@ -171,6 +174,20 @@ def llm_batch_poll(
     if not events:
         return dg.SkipReason(f"Looked {done} of {len(work)} times; nothing has changed.")
     return dg.SensorResult(asset_events=events)
+
+
+def orphans(plan: Sequence[Work], here: Mapping[str, Any], now: int) -> list[Work]:
+    """Results to collect that no asset of this location collects, the longest due first.
+
+    A workload that has left the code has no asset to run, and what it paid for may expire.
+    """
+    late = now - int(ORPHAN_SECONDS * 1_000_000)
+    found = [
+        item
+        for item in plan
+        if item.kind == "collect" and item.workload not in here and item.due_at <= late
+    ]
+    return sorted(found, key=lambda item: item.due_at)[:ORPHANS]
 
 
 def waiting_rows(deps: Deps) -> list[SubmissionRow]:

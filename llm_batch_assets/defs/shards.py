@@ -5,7 +5,7 @@ materialized when a later key fails.
 """
 
 # No `from __future__ import annotations`: Dagster reads the context's annotation as it stands.
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -131,7 +131,9 @@ def each_key(
         )
 
 
-def materialization(key: dg.AssetKey, shard_key: str, outcome: Any) -> dg.AssetMaterialization:
+def materialization(
+    key: dg.AssetKey, partition: str, outcome: Any, more: Mapping[str, Any] | None = None
+) -> dg.AssetMaterialization:
     """One key's event: the fact's id as data version, what the engine says as metadata."""
     tags = {}
     if outcome.data_version is not None:
@@ -139,8 +141,8 @@ def materialization(key: dg.AssetKey, shard_key: str, outcome: Any) -> dg.AssetM
     return dg.AssetMaterialization(
         key,
         description=outcome.message,
-        partition=shard_key,
-        metadata=metadata(outcome.facts),
+        partition=partition,
+        metadata=metadata({**outcome.facts, **(more or {})}),
         tags=tags,
     )
 

@@ -38,7 +38,7 @@ def account(revision_id: int, deps: Deps) -> Outcome:
         view = view_by_id(deps.ledger, revision_id)
         now = deps.ledger.time()
         if view.row.closed_at is not None:
-            return _outcome(view, changed=False, cut=None)
+            return account_outcome(view, changed=False, cut=None)
         deps.progress("account", view.row.dataset)
         basis = controller.basis(view, now)
         changed = basis != view.row.settlement_basis
@@ -53,7 +53,7 @@ def account(revision_id: int, deps: Deps) -> Outcome:
         cut = None
         if settlement is not None and controller.cut_due(view, now):
             cut = _cut(view, settlement, manifests, deps, lease)
-        return _outcome(view_by_id(deps.ledger, revision_id), changed=changed, cut=cut)
+        return account_outcome(view_by_id(deps.ledger, revision_id), changed=changed, cut=cut)
 
 
 def _job_ref(job: JobRow, view: RevisionView, deps: Deps) -> JobRef:
@@ -174,7 +174,8 @@ def _cut(
     )
 
 
-def _outcome(view: RevisionView, *, changed: bool, cut: JobRow | None) -> Outcome:
+def account_outcome(view: RevisionView, *, changed: bool, cut: JobRow | None = None) -> Outcome:
+    """What a revision's latest accounting says, for events and people."""
     row = view.row
     state = "open" if row.closed_at is None else "closed"
     message = (
@@ -205,4 +206,25 @@ def _outcome(view: RevisionView, *, changed: bool, cut: JobRow | None) -> Outcom
         message,
         facts,
         row.closure_digest,
+    )
+
+
+def retry_outcome(view: RevisionView, *, cut_now: bool = False) -> Outcome:
+    """Which attempt a revision is at: the records that were asked again, if any."""
+    newest = view.jobs[-1]
+    again = newest.records if newest.attempt > 1 else 0
+    return Outcome(
+        "account",
+        view.row.dataset,
+        f"attempt {newest.attempt}",
+        cut_now,
+        f"{view.row.dataset} r{view.row.revision} is at attempt {newest.attempt}",
+        {
+            "attempt": newest.attempt,
+            "records": again,
+            "job_key": newest.job_key,
+            "parent_job_key": newest.parent_job_key,
+            "cut_now": cut_now,
+        },
+        newest.job_key,
     )

@@ -8,6 +8,7 @@ from llm_batch_assets.errors import GateClosed, NotReady
 from llm_batch_assets.ledger import accounting
 from llm_batch_assets.ledger.leases import held
 from llm_batch_assets.ledger.people import give_word
+from llm_batch_assets.ledger.rows import RevisionRow
 from llm_batch_assets.ledger.views import view_by_id
 from llm_batch_assets.manifest import load_manifest
 from llm_batch_assets.publish import accepted_fraction, require_publishable
@@ -44,6 +45,11 @@ def publish(revision_id: int, deps: Deps, *, word: str | None = None) -> Outcome
         deps.progress("publish", row.dataset)
         changed = accounting.publish(deps.ledger, row, deps.worker, lease)
         row = accounting.revision_by_id(deps.ledger, revision_id)
+    return publish_outcome(row, changed=changed)
+
+
+def publish_outcome(row: RevisionRow, *, changed: bool) -> Outcome:
+    """What a published revision is, for events and people."""
     return Outcome(
         "publish",
         row.dataset,

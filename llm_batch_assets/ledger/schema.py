@@ -285,6 +285,17 @@ dispatches = Table(
     Column("alerted_at", Micros),
 )
 
+announced = Table(
+    "announced",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    Column("workload", Text, primary_key=True),
+    Column("step", Text, primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("fact_id", Text, nullable=False),
+    Column("at", Micros, nullable=False),
+)
+
 publications = Table(
     "publications",
     metadata,
