@@ -22,6 +22,7 @@ WORKLOAD_FIELDS = (
     "tenant_id",
     "provider",
     "model",
+    "endpoint",
     "business_key",
     "prompt",
     "generation",
