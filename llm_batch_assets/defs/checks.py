@@ -19,7 +19,7 @@ DESCRIPTIONS = {
     "sets_cover_manifest": "The sets are disjoint and cover exactly the manifest's ids.",
     "nothing_open": "Every record has a terminal state.",
     "output_contract": "Every accepted answer, read again from the candidate, fits its schema.",
-    "quality_gate": "Every shard was judged by the gate version that the manifest names.",
+    "quality_gate": "The manifest's gate judged every shard, and passes the candidate again.",
     "served_model": "Accepted answers come from the model that was asked.",
     "accepted_fraction": "At least publish.min_accepted of the records are accepted.",
 }

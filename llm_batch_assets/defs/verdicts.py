@@ -6,17 +6,23 @@ Each is WARN while a next step is planned, ERROR when it needs a person, and nam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from llm_batch_assets.defs.keys import CHECKS
 from llm_batch_assets.defs.report import Report
+from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.publish import PPM
 
+if TYPE_CHECKING:
+    from llm_batch_assets.manifest import Manifest
+    from llm_batch_assets.reconcile.model import Rules
+
 NAMED = 10
+GATE_BATCH = 1024
 _SENSORS = "The sensors go on by themselves."
 _REVIEW = "It needs a person: `llm-batch-assets show RECORD` says why it is where it is."
 _AGAIN = "Materialize raw_results of that shard: its files are fetched and judged again."
@@ -117,20 +123,11 @@ def _nothing_open(report: Report) -> Verdict:
 
 
 def _output_contract(report: Report) -> Verdict:
-    from llm_batch_assets.reconcile.model import Rules
     from llm_batch_assets.reconcile.quality import Judge
     from llm_batch_assets.wire.classes import ACCEPTED
 
-    manifest = report.manifest
-    output = manifest.output
-    judge = Judge(
-        Rules(
-            provider=manifest.provider,
-            endpoint=manifest.endpoint,
-            answer=output.answer,
-            schema=output.json_schema,
-        )
-    )
+    output = report.manifest.output
+    judge = Judge(_rules(report.manifest))
     wrong = 0
     names: list[str] = []
     for batch in report.candidate.select(["business_key", "answer"]).to_batches():
@@ -159,12 +156,67 @@ def _quality_gate(report: Report) -> Verdict:
         if shard["gate_version"] != wanted and shard["basis"] == "results"
     }
     label = "no gate" if wanted is None else f"gate {wanted}"
+    if other or gate is None:
+        return _of_names(
+            "quality_gate",
+            len(other),
+            list(other)[:NAMED],
+            f"shards were not judged by {label}, which the manifest names",
+            f"Every shard was judged by what the manifest names: {label}.",
+        )
+    try:
+        wrong, names = _gated(report, gate.function)
+    except LLMBatchError as error:
+        text = f"Gate {wanted} cannot judge the candidate again: {error}"
+        return Verdict("quality_gate", False, False, text, report.candidate.num_rows)
     return _of_names(
         "quality_gate",
-        len(other),
-        list(other)[:NAMED],
-        f"shards were not judged by {label}, which the manifest names",
-        f"Every shard was judged by what the manifest names: {label}.",
+        wrong,
+        names,
+        f"of {report.candidate.num_rows} accepted answers do not pass {label}",
+        f"All {report.candidate.num_rows} accepted answers pass {label}, and every shard did.",
+    )
+
+
+def _gated(report: Report, function: str) -> tuple[int, list[str]]:
+    """How many accepted answers the gate refuses now, and the first of them.
+
+    The candidate is judged as it is, by the function that the manifest names: its evidence may
+    be honest and the table changed.
+
+    Raises:
+        LLMBatchError: the gate cannot be imported, or fails by itself.
+    """
+    from llm_batch_assets.reconcile.frozen import load_gate
+    from llm_batch_assets.reconcile.model import Answer
+    from llm_batch_assets.reconcile.quality import Judge
+
+    embedding = report.manifest.output.answer == "embedding"
+    judge = Judge(replace(_rules(report.manifest), gate=load_gate(function)))
+    wrong = 0
+    names: list[str] = []
+    columns = ["record_id", "business_key", "answer"]
+    for batch in report.candidate.select(columns).to_batches(max_chunksize=GATE_BATCH):
+        ids, keys, texts = (column.to_pylist() for column in batch.columns)
+        answers = [
+            Answer("", str(ident), text, judge.judge("", text, embedding)[1])
+            for ident, text in zip(ids, texts, strict=True)
+        ]
+        for key, reason in zip(keys, judge.gate(answers), strict=True):
+            if reason is not None:
+                wrong += 1
+                names += [key] if len(names) < NAMED else []
+    return wrong, names
+
+
+def _rules(manifest: Manifest) -> Rules:
+    from llm_batch_assets.reconcile.model import Rules
+
+    return Rules(
+        provider=manifest.provider,
+        endpoint=manifest.endpoint,
+        answer=manifest.output.answer,
+        schema=manifest.output.json_schema,
     )
 
 
