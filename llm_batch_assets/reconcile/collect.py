@@ -21,7 +21,7 @@ from llm_batch_assets.wire.strict import line as strict_line
 _FLUSH = 3000
 """So many rows become arrays at once: few enough to stay in the processor's cache."""
 
-_TEMPLATES = 8
+_TEMPLATES = 24
 """So many rows may become templates per file: files with more shapes take the general way."""
 
 
@@ -89,7 +89,8 @@ class Collector:
         """Read lines while they match the lane; gives where it stopped."""
         assert self._lane is not None
         lane = self._lane
-        before, after, mark = lane.before, lane.after, lane.mark
+        before, after, mark, literal = lane.before, lane.after, lane.mark, lane.literal
+        skip, begins = len(literal), block.startswith
         id_at, model_at = lane.names.index("id"), lane.names.index("served_model")
         find, loads, size = block.find, orjson.loads, len(block)
         pop, join = self._waiting.pop, self.columns.quick.append
@@ -105,7 +106,9 @@ class Collector:
             line_end = find(b"\n", start)
             end = size if line_end < 0 else line_end
             stop = find(mark, start, end)
-            tail = after(block, stop) if stop >= 0 else None
+            if stop < 0 or not begins(literal, stop):
+                break
+            tail = after(block, stop + skip)
             if tail is None or tail.end() != end:
                 break
             try:
@@ -183,7 +186,7 @@ class Collector:
         if shape is None:
             return
         self._learned += 1
-        lane = learn(line, shape)
+        lane = learn(line, shape, self._lane)
         if lane is not None:
             self._lane = lane
             self.columns.use(lane)

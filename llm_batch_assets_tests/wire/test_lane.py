@@ -142,12 +142,14 @@ def test_the_lane_takes_what_fills_a_file() -> None:
         first = make.openai("a", body).rstrip()
         shape = shape_of(json.loads(first), ASKED)
         assert shape is not None
-        lane = learn(first, shape)
-        assert lane is not None
         other = make.openai("bb", body).replace(b"req_1", b"req_22").rstrip()
+        lane = learn(other, shape, learn(first, shape))
+        assert lane is not None and lane.literal.startswith(lane.mark)
         head = lane.before(other)
         assert head is not None
-        tail = lane.after(other, other.index(lane.mark, head.end()))
+        at = other.index(lane.mark, head.end())
+        assert other[at:].startswith(lane.literal)
+        tail = lane.after(other, at + len(lane.literal))
         assert tail is not None and tail.end() == len(other)
         captured = dict(zip(lane.names, head.groups() + tail.groups(), strict=True))
         assert captured["id"] == b"bb" and captured["provider_request_id"] == b"req_22"
