@@ -228,7 +228,8 @@ def _stored(row: SubmissionRow, deps: Deps) -> Fetched:
         by_download.setdefault(raw.download, []).append(Receipt(**json.loads(raw.receipt)))
     copies = [tuple(by_download[number]) for number in sorted(by_download)][-row.downloads :]
     if not copies:
-        return Fetched((view,))
+        # A batch without files, looked at as often as it says.
+        return Fetched((view,), (), ((),) * (row.downloads - 1))
     return Fetched((view,), copies[-1], tuple(copies[:-1]))
 
 

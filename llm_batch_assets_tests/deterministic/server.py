@@ -179,6 +179,9 @@ class Server:
             rows=[self.draw(weather.rows) for _ in lines],
             unnamed=world.rng.choice((0, 0, 0, 2)),
         )
+        if not self.labelled and set(batch.rows) == {"missing"}:
+            # An empty file that nobody counts is never whole: it would be fetched for 29 days.
+            batch.rows[0] = "failed"
         self.batches.append(batch)
         self.note("made", f"{batch.id} {batch.fate} lag={lag:.0f} {'foreign' if foreign else ''}")
         return batch
@@ -219,10 +222,10 @@ class Server:
                 status = "cancelled"
             raw["status"] = status
             batch.gets += 1
+            good = sum(1 for _ in self._rows(batch, "results")) if status != "failed" else 0
+            bad = sum(1 for _ in self._rows(batch, "errors")) if status != "failed" else 0
+            raw["request_counts"] |= {"completed": good, "failed": bad}
             if status != "failed" and batch.gets > batch.unnamed:
-                good = sum(1 for _ in self._rows(batch, "results"))
-                bad = sum(1 for _ in self._rows(batch, "errors"))
-                raw["request_counts"] |= {"completed": good, "failed": bad}
                 raw["output_file_id"] = f"{batch.id}/results"
                 raw["error_file_id"] = f"{batch.id}/errors" if bad else None
         elif batch.cancel_at is not None and now >= batch.cancel_at:

@@ -18,6 +18,8 @@ from llm_batch_assets.engine.people import abandon, release
 from llm_batch_assets.engine.sweeping import sweep
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.ledger import leases, schema
+from llm_batch_assets.ledger.rows import SubmissionRow, as_row
+from llm_batch_assets.ledger.submissions import joined
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets_tests.deterministic import bench
 from llm_batch_assets_tests.deterministic.oracle import faults_of
@@ -26,7 +28,7 @@ from llm_batch_assets_tests.deterministic.scenario import PER_SHARD, POLL, Scena
 from llm_batch_assets_tests.deterministic.server import Server
 from llm_batch_assets_tests.deterministic.world import Actor, Killed, Stuck, World
 
-TURNS = 30_000
+TURNS = 12_000
 QUIET_ROUNDS = 40
 CHECK_EVERY = 20
 
@@ -87,14 +89,14 @@ class Simulation:
         try:
             self._play()
         except Stuck as error:
-            faults.append(f"stuck: {error}")
+            faults.append(f"stuck: {error}; {self._states()}")
         finally:
             self.world.end()
         if not faults:
             try:
                 self._quiet()
             except Stuck as error:
-                faults.append(f"stuck after the end: {error}")
+                faults.append(f"stuck after the end: {error}; {self._states()}")
             finally:
                 self.world.end()
         faults += [f"guard: {error}" for error in self.crashes if "guard:" in str(error)]
@@ -186,6 +188,20 @@ class Simulation:
             deadline=world.now,
             foreign=True,
         )
+
+    def _states(self) -> str:
+        """Where everything stands, for people."""
+        with self.ledger.engine.connect() as connection:
+            rows = [as_row(SubmissionRow, row) for row in connection.execute(joined())]
+            columns = schema.revisions.c
+            names = ("open", "closed_at", "cancel_requested_at", "hold", "published_at")
+            revision = connection.execute(sa.select(*(columns[name] for name in names))).first()
+        shards = [
+            f"{r.shard_key} e{r.epoch} {r.state} {r.batch_id} hold={r.hold} {r.last_error}"
+            for r in rows
+            if r.state not in ("ACCOUNTED", "ABSENT")
+        ]
+        return f"{revision} {shards}"
 
     # --- workers ----------------------------------------------------------------------------------
 

@@ -95,6 +95,8 @@ def test_openai_fields() -> None:
         ({"status": "completed", "request_counts": {"completed": 2}}, False),
         ({"status": "expired"}, True),
         ({"status": "cancelled"}, True),
+        ({"status": "expired", "request_counts": {"completed": 2}}, False),
+        ({"status": "cancelled", "error_file_id": "e", "request_counts": {"completed": 2}}, False),
         ({"status": "failed"}, True),
         ({"status": "finalizing", "output_file_id": "o"}, False),
     ],

@@ -101,6 +101,9 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
     if status == "done" and ("results" not in kinds and (completed or not kinds)):
         # One look may say completed before the file's id is there (B32).
         ready = False
+    if status in ("expired", "cancelled") and "results" not in kinds and completed:
+        # The same of a batch that ended early: what it counts was executed and is in a file.
+        ready = False
     metadata = map_of(raw.get("metadata"))
     ended = next(
         (

@@ -1,0 +1,80 @@
+"""Seeds of the deterministic simulation: 200 always, 20,000 under ``-m soak``.
+
+A failing seed is replayed by ``python -m benchmarks simulate --trace SEED``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from llm_batch_assets_tests.deterministic.bench import Shared
+from llm_batch_assets_tests.deterministic.scenario import scenario
+from llm_batch_assets_tests.deterministic.simulation import run_seed
+
+CHUNK = 20
+
+
+def play(seeds: range, shared: Shared, capsys: pytest.CaptureFixture[str]) -> None:
+    totals: Counter[str] = Counter()
+    for seed in seeds:
+        report = run_seed(seed, shared)
+        assert report.faults == [], (
+            f"seed {seed}: {report.faults}\n"
+            f"replay: python -m benchmarks simulate --trace {seed}\n{report.trace[-20_000:]}"
+        )
+        totals.update(report.counts)
+    with capsys.disabled():
+        print(f"\nsimulation: {len(seeds)} seeds from {seeds.start}, {dict(totals)}")
+
+
+@pytest.mark.parametrize("start", range(0, 200, CHUNK))
+def test_one_live_batch_and_one_end_for_every_record(
+    start: int, shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(range(start, start + CHUNK), shared, capsys)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("start", range(200, 20_000, 400))
+def test_thousands_of_seeds(
+    start: int, shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(range(start, min(start + 400, 20_000)), shared, capsys)
+
+
+def test_a_seed_replays_exactly(shared: Shared) -> None:
+    """In this process, after other seeds, and in one whose sets have another order."""
+    for seed in (3, 11):
+        first = run_seed(seed, shared)
+        run_seed(seed + 1, shared)
+        assert run_seed(seed, shared).digest == first.digest
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "simulate", "--trace", "11"],
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert done.stdout.split()[-1] == first.digest
+
+
+def test_seeds_differ_in_kind() -> None:
+    """The first 200 have every kind of trouble, alone and together."""
+    drawn = [scenario(seed) for seed in range(200)]
+    assert {one.labelled for one in drawn} == {True, False}
+    assert {len(one.workers) for one in drawn} == {2, 3, 4}
+    assert all({"loop", "engine"} <= set(one.workers) for one in drawn)
+    assert {one.weather.skew for one in drawn} == {0.0, 7200.0, -7200.0}
+    for fate in ("lost", "slow", "late", "never", "500_after", "500_before", "refused_now"):
+        assert sum(one.weather.create[fate] > 0 for one in drawn) > 20
+    assert sum(one.weather.lag[1] > 0 for one in drawn) > 20
+    assert sum(one.chaos.kill > 0 for one in drawn) > 50
+    assert sum(one.chaos.stall_create > 0 for one in drawn) > 50
+    assert sum(one.cancel_at is not None for one in drawn) > 5
