@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from llm_batch_assets_tests.cases import steps
+from llm_batch_assets_tests.cases import scripts, steps
 from llm_batch_assets_tests.cases.driver import Case, names
 
 Step = Callable[[Case, Any, Path], None]
@@ -36,6 +36,18 @@ def there(path: str) -> Row:
     return Row(proven_by=path)
 
 
+def both(*some: Step) -> Step:
+    """One step after the other: the rule over its files, then a whole run of it."""
+
+    def step(case: Case, capsys: Any, tmp_path: Path) -> None:
+        for number, one in enumerate(some):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            one(case, capsys, folder)
+
+    return step
+
+
 STEPS: dict[str, Row] = {
     "017-failed-token-limit": Row(steps.capacity),
     "021-counts-zero-on-completed": Row(steps.counts_warn),
@@ -48,34 +60,23 @@ STEPS: dict[str, Row] = {
     "087-anthropic-error-matrix": Row(steps.used_up),
     "090-anthropic-ended-no-results-url": Row(steps.each_look),
     "122-gemini-succeeded-no-file-yet": Row(steps.each_look),
-    "140-create-read-timeout": there("engine/test_http_faults.py::test_create"),
-    "141-create-500-after-accept": there("engine/test_http_faults.py::test_create"),
-    "143-crash-before-persist": there(
-        "engine/test_run.py::test_killed_and_started_again_it_continues"
+    "140-create-read-timeout": Row(scripts.lost_reply({"fault": "delay_after", "seconds": 30})),
+    "141-create-500-after-accept": Row(
+        scripts.lost_reply({"fault": "status_after", "status": 500})
     ),
-    "144-two-jobs-one-intent": there(
-        "engine/test_batch_faults.py"
-        "::test_a_batch_made_behind_our_back_is_found_cancelled_and_paid_twice"
-    ),
-    "145-list-empty-page-has-more": there(
-        "engine/test_http_faults.py::test_a_list_that_does_not_come_to_its_end_proves_nothing"
-    ),
-    "147-poll-transients": there("engine/test_http_faults.py::test_a_call_that_is_asked_again"),
-    "148-404-wrong-credential": there(
-        "engine/test_http_faults.py::test_another_credential_concludes_nothing"
-    ),
-    "150-create-429-enqueued": there("engine/test_http_faults.py::test_create"),
-    "155-download-faults": Row(steps.short_downloads),
-    "158-late-first-attempt": there(
-        "reconcile/test_settle.py::test_the_first_accepted_answer_is_the_recorded_one"
-    ),
-    "159-exceed-poll-deadline": Row(steps.own_clock),
-    "160-clock-skew": Row(steps.own_clock),
-    "161-fetch-fails-on-cancelled-job": Row(steps.unread_errors),
-    "163-succeeded-but-unreadable": there(
-        "engine/test_batch_faults.py::test_lost_results_are_held_and_then_for_people"
-    ),
-    "164-manifest-shrinks": Row(steps.not_sent_is_missing),
+    "143-crash-before-persist": Row(scripts.killed_before_persist),
+    "144-two-jobs-one-intent": Row(scripts.two_live_jobs),
+    "145-list-empty-page-has-more": Row(scripts.empty_page),
+    "147-poll-transients": Row(scripts.poll_transients),
+    "148-404-wrong-credential": Row(scripts.wrong_credential),
+    "150-create-429-enqueued": Row(scripts.enqueued_limit),
+    "155-download-faults": Row(both(steps.short_downloads, scripts.short_downloads)),
+    "158-late-first-attempt": Row(scripts.believed_dead),
+    "159-exceed-poll-deadline": Row(both(steps.own_clock, scripts.own_deadline)),
+    "160-clock-skew": Row(both(steps.own_clock, scripts.skewed_clock)),
+    "161-fetch-fails-on-cancelled-job": Row(both(steps.unread_errors, scripts.unread_errors)),
+    "163-succeeded-but-unreadable": Row(scripts.unreadable_success),
+    "164-manifest-shrinks": Row(both(steps.not_sent_is_missing, scripts.upload_fails)),
     "165-preflight-openai": Row(steps.preflight),
     "166-preflight-anthropic-ids": Row(steps.preflight),
     "168-preflight-metadata": Row(steps.preflight_metadata),
@@ -127,12 +128,14 @@ def test_no_case_lacks_a_row_and_no_row_lacks_a_case() -> None:
 
 
 def test_every_kind_is_driven_as_its_kind() -> None:
-    """File and preflight cases run here; nothing of theirs is left to another room."""
+    """File, preflight and script cases run here; nothing of theirs is left to another room."""
     for name in names():
         row, kind = row_of(name), Case(name).kind
         assert row is not None
-        if kind in ("file", "preflight"):
+        if kind in ("file", "preflight", "script"):
             assert row.step is not None, name
+        else:
+            assert kind == "dagster" and (row.step or row.proven_by), name
 
 
 @pytest.mark.parametrize("name", names())

@@ -5,14 +5,18 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import open_deps
+from llm_batch_assets.ledger import Ledger
+from llm_batch_assets.ledger.database import utc_now
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets.providers.bedrock import job_name
+from llm_batch_assets.settings import open_home
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.types import NO_EFFECTS, Effects
 from llm_batch_assets.workload import Workload
@@ -215,6 +219,24 @@ class ProviderBench(Bench):
             if not one.get("foreign"):
                 found[one["custom_id"]] += 1
         return dict(found)
+
+
+class Shifted:
+    """The machine's clock, some hours ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return utc_now() + self.ahead
+
+
+def shifted(bench: ProviderBench, clock: Shifted) -> Deps:
+    """The bench's worker over a ledger with another clock."""
+    env = bench.setting.env(bench.sim, "sk-test") | {"LLM_BATCH_HOME": str(bench.home)}
+    home = open_home(env)
+    ledger = Ledger(home.ledger_url, deployment=home.deployment, clock=clock)
+    return replace(bench.deps, ledger=ledger)
 
 
 def _key_of(batch: Mapping[str, Any], ours: Mapping[str, str]) -> str:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import execute, plan
-from llm_batch_assets.ledger import Ledger
-from llm_batch_assets.ledger.database import utc_now
 from llm_batch_assets.retention import INPUT_LIFE, UPLOAD_MARGIN, upload_expired
-from llm_batch_assets.settings import open_home
-from llm_batch_assets_tests.e2e.providers import GEMINI, OPENAI, ProviderBench, Setting
+from llm_batch_assets_tests.e2e.providers import (
+    GEMINI,
+    OPENAI,
+    ProviderBench,
+    Setting,
+    Shifted,
+    shifted,
+)
 
 HOUR = 3600
 S = 1_000_000
-
-
-class Shifted:
-    """The machine's clock, some hours ahead."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta(0)
-
-    def __call__(self) -> datetime:
-        return utc_now() + self.ahead
-
-
-def shifted(bench: ProviderBench, clock: Shifted) -> Deps:
-    """The bench's worker over a ledger with another clock."""
-    env = bench.setting.env(bench.sim, "sk-test") | {"LLM_BATCH_HOME": str(bench.home)}
-    home = open_home(env)
-    ledger = Ledger(home.ledger_url, deployment=home.deployment, clock=clock)
-    return replace(bench.deps, ledger=ledger)
 
 
 @pytest.mark.parametrize(
