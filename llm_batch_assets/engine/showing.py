@@ -13,18 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from llm_batch_assets.costs import cache_hits
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.status import iso, status
 from llm_batch_assets.errors import ArtifactError, InputError
 from llm_batch_assets.identity import parse_wire_id
 from llm_batch_assets.ledger import people, schema, views
 from llm_batch_assets.ledger.lookup import find_datasets, find_submissions
-from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow, as_row
+from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow, as_row
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.manifest import read_records
 from llm_batch_assets.reconcile.candidate import REVISION_CLOSURE
 from llm_batch_assets.reconcile.digests import read_document
 from llm_batch_assets.reconcile.evidence import read_evidence
+from llm_batch_assets.reconcile.merge import JOB_CLOSURE
 from llm_batch_assets.reconcile.tables import read_table
 
 _RECORD_ID = re.compile(r"[0-9a-f]{64}")
@@ -95,6 +97,7 @@ def _dataset(row: RevisionRow, deps: Deps) -> dict[str, Any]:
             "by": row.superseded_by,
             "reason": row.superseded_reason,
         },
+        "usage": [_usage(job, deps) for job in view.jobs],
         "manifests": [{"attempt": j.attempt, "manifest": j.manifest_digest} for j in view.jobs],
         "publications": [
             {
@@ -108,6 +111,19 @@ def _dataset(row: RevisionRow, deps: Deps) -> dict[str, Any]:
             for one in published
         ],
         "decisions": _decisions([row.target, *(s.target for s in view.shards)], deps),
+    }
+
+
+def _usage(job: JobRow, deps: Deps) -> dict[str, Any]:
+    """Tokens of an accounted attempt, and how much of a marked prefix came from the cache."""
+    if job.closure_digest is None:
+        return {"attempt": job.attempt}
+    used = read_document(deps.store, job.closure_digest, JOB_CLOSURE)["usage"]
+    hits = cache_hits(used)
+    return {
+        "attempt": job.attempt,
+        **used,
+        "cache_hits": None if hits is None else round(float(hits), 4),
     }
 
 

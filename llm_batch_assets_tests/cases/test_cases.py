@@ -1,7 +1,6 @@
 """Every reported failure as a row: case -> steps -> assertions. No case lacks a row.
 
-A case of another room names the test that proves it there; one whose room does not exist yet is
-marked with what it waits for.
+A case of another room (Dagster's) names the test that proves it there.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ TESTS = "llm_batch_assets_tests"
 
 @dataclass(frozen=True)
 class Row:
-    """What is done with a case: here (``step``), by another room's test, or later."""
+    """What is done with a case: here (``step``), or by another room's test."""
 
     step: Step | None = None
     proven_by: str = ""
-    later: str = ""
 
 
 def there(path: str) -> Row:
@@ -102,7 +100,7 @@ STEPS: dict[str, Row] = {
     "183-non-blocking-check": there(
         "defs/test_checks.py::test_an_open_revision_warns_and_the_guard_refuses"
     ),
-    "185-price-table": Row(later="costs: `costs.py` and the price table come with a later issue"),
+    "185-price-table": Row(scripts.price_table),
 }
 """Cases that need more than their files. Every other ``file`` case has the step ``files``."""
 
@@ -144,9 +142,7 @@ def test_case(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert row is not None
     if row.step is not None:
         row.step(case, capsys, tmp_path)
-    elif row.proven_by:
+    else:
         file, test = row.proven_by.split("::")
         tree = ast.parse((ROOT / TESTS / file).read_text("utf-8"))
         assert test in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    else:
-        assert row.later and case.kind in ("script", "dagster") and case.want
