@@ -20,6 +20,7 @@ from llm_batch_assets.defs.datasets import (
 )
 from llm_batch_assets.defs.io_manager import PublishedTableIOManager
 from llm_batch_assets.defs.partitions import dataset_partitions, shard_partitions
+from llm_batch_assets.defs.people import cancel_job, retention_watch
 from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.defs.sensors import llm_batch_poll, llm_batch_tick
 from llm_batch_assets.defs.shards import shard_assets
@@ -84,6 +85,7 @@ def build_llm_batch_assets(
         description="Publishes one dataset: the blocking checks are evaluated in the run itself.",
         executor_def=EXECUTOR,
     )
+    in_time, watch = retention_watch(workload, EXECUTOR)
     return dg.Definitions(
         assets=[
             manifest_asset(workload, _source(source), datasets, common),
@@ -92,8 +94,9 @@ def build_llm_batch_assets(
             accepted_asset(workload, datasets, common),
             review_asset(workload, datasets, common),
         ],
-        asset_checks=[checks],
-        jobs=[publish],
+        asset_checks=[checks, in_time],
+        jobs=[publish, cancel_job(workload, datasets, EXECUTOR)],
+        schedules=[watch],
         sensors=[llm_batch_tick, llm_batch_poll, automation_sensor],
         resources={"llm_batch": llm_batch, IO_MANAGER: tables},
         executor=EXECUTOR,

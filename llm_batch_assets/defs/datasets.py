@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Dagster reads the context's annotation as it stands.
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 
@@ -21,6 +21,18 @@ Source = Callable[[str], Iterable["pa.RecordBatch"]]
 """Gives the rows of a dataset by its key: record batches, a table or a DataFrame."""
 
 REVIEW_ROWS = 20
+
+
+class Freezing(dg.Config):
+    """Run config of ``manifest``: nothing of it is needed to freeze a dataset.
+
+    ``supersede`` opens the next revision of rows that differ from what is frozen; ``reason`` is
+    logged with it. ``open_work`` says what becomes of questions that are still at the provider.
+    """
+
+    supersede: bool = False
+    reason: str = ""
+    open_work: Literal["wait", "cancel", "pay_again"] = "wait"
 
 
 def submitter_of(context: dg.AssetExecutionContext) -> str:
@@ -58,19 +70,32 @@ def manifest_asset(
     upstream = source if isinstance(source, dg.AssetKey) else None
 
     def freeze(
-        context: dg.AssetExecutionContext, llm_batch: LLMBatchResource, rows: Any
+        context: dg.AssetExecutionContext,
+        config: Freezing,
+        llm_batch: LLMBatchResource,
+        rows: Any,
     ) -> dg.MaterializeResult:
         from llm_batch_assets import engine
+        from llm_batch_assets.engine.superseding import supersede
 
         dataset = require_one_partition(context)
         with failures(), llm_batch.open(run=context.run) as deps:
-            outcome = engine.freeze(
-                workload,
-                as_batches(rows if callable(source) is False else source(dataset)),  # type: ignore[operator]
-                dataset=dataset,
-                deps=deps,
-                submitter=submitter_of(context),
-            )
+            batches = as_batches(rows if isinstance(source, dg.AssetKey) else source(dataset))
+            submitter = submitter_of(context)
+            if config.supersede:
+                outcome = supersede(
+                    workload,
+                    batches,
+                    dataset=dataset,
+                    deps=deps,
+                    submitter=submitter,
+                    reason=config.reason,
+                    open_work=config.open_work,
+                )
+            else:
+                outcome = engine.freeze(
+                    workload, batches, dataset=dataset, deps=deps, submitter=submitter
+                )
         context.log.info(outcome.message)
         return dg.MaterializeResult(
             metadata={
@@ -92,17 +117,20 @@ def manifest_asset(
 
         @dg.asset(ins={"rows": dg.AssetIn(upstream)}, **options)
         def manifest_of_table(
-            context: dg.AssetExecutionContext, llm_batch: LLMBatchResource, rows: Any
+            context: dg.AssetExecutionContext,
+            config: Freezing,
+            llm_batch: LLMBatchResource,
+            rows: Any,
         ) -> dg.MaterializeResult:
-            return freeze(context, llm_batch, rows)
+            return freeze(context, config, llm_batch, rows)
 
         return manifest_of_table
 
     @dg.asset(**options)
     def manifest_of_source(
-        context: dg.AssetExecutionContext, llm_batch: LLMBatchResource
+        context: dg.AssetExecutionContext, config: Freezing, llm_batch: LLMBatchResource
     ) -> dg.MaterializeResult:
-        return freeze(context, llm_batch, None)
+        return freeze(context, config, llm_batch, None)
 
     return manifest_of_source
 

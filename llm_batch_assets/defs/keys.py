@@ -53,6 +53,10 @@ CHECKS: Final = (
 )
 
 
+IN_TIME: Final = "results_in_time"
+"""A check on ``raw_results``, not blocking: a schedule evaluates it."""
+
+
 def asset_key(workload: str, step: str) -> AssetKey:
     """``[workload, step]``."""
     return AssetKey([workload, step])
