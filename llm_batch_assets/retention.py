@@ -36,6 +36,13 @@ Gemini Files API: 48 hours; Anthropic has no upload, Bedrock's bucket has its ow
 UPLOAD_MARGIN: Final = timedelta(hours=1)
 """A file that has less than this left is uploaded again before it is named in a create."""
 
+TOTAL_LOSS: Final[dict[str, timedelta]] = {"gemini": timedelta(hours=48)}
+"""Provider -> age at which a batch that is not over ends without any result (Gemini Batch guide:
+pending or running for 48 hours expires it, and what it had done is lost)."""
+
+ALERT_BEFORE_LOSS: Final = timedelta(hours=12)
+"""So long before that a person is told: at 36 hours."""
+
 WARN_BEFORE: Final = timedelta(days=3)
 """Results that can be fetched for less than this are something to act on."""
 
@@ -95,4 +102,27 @@ def near_deadlines(
         and shard.state in POLLED | {"RESULTS_AVAILABLE"}
         and shard.result_deadline - now < within // _MICROSECOND
     ]
+    return sorted(found, key=lambda item: (item.at, item.shard_key))
+
+
+def near_loss(shards: Iterable[SubmissionRow], now: int) -> list[Deadline]:
+    """Live batches that will soon end without any result, the nearest first."""
+    found = []
+    for shard in shards:
+        life = TOTAL_LOSS.get(shard.provider)
+        if life is None or shard.state not in POLLED or shard.provider_created_at is None:
+            continue
+        at = shard.provider_created_at + life // _MICROSECOND
+        if now >= at - ALERT_BEFORE_LOSS // _MICROSECOND:
+            found.append(
+                Deadline(
+                    shard.shard_key,
+                    shard.workload,
+                    shard.dataset,
+                    shard.state,
+                    shard.batch_id,
+                    at,
+                    at <= now,
+                )
+            )
     return sorted(found, key=lambda item: (item.at, item.shard_key))

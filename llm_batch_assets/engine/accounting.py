@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from llm_batch_assets import controller
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.carrying import read_carried
@@ -19,6 +22,7 @@ from llm_batch_assets.reconcile.frozen import policy_of
 from llm_batch_assets.reconcile.merge import JobRef, load_attempt, write_job_evidence
 from llm_batch_assets.reconcile.revision import RevisionContext, RevisionEvidence, write_revision
 from llm_batch_assets.reconcile.settle import Facts, Settlement, settle
+from llm_batch_assets.retention import TOTAL_LOSS
 
 
 def account(revision_id: int, deps: Deps) -> Outcome:
@@ -159,6 +163,7 @@ def _cut(
         submitter=manifests[0].submitter,
         now=utc_from_micros(now),
         store=deps.store,
+        records_per_shard=_smaller(settlement.selection, manifests),
     )
     wait = manifests[0].retry.backoff.delay(attempt - 1)
     basis = view.row.settlement_basis
@@ -172,6 +177,21 @@ def _cut(
         deps.worker,
         due_at=now + micros(wait),
     )
+
+
+def _smaller(selection: pa.Table, manifests: list[Manifest]) -> int | None:
+    """Half the size of the largest shard that expired whole, where expiry loses everything."""
+    if manifests[0].provider not in TOTAL_LOSS:
+        return None
+    by_key = {manifest.job_key: manifest for manifest in manifests}
+    expired = selection.filter(pc.equal(selection["retry_reason"], "expired"))
+    groups = expired.group_by(["parent_job_key", "parent_shard"]).aggregate([([], "count_all")])
+    sizes = [
+        row["count_all"]
+        for row in groups.to_pylist()
+        if row["count_all"] == by_key[row["parent_job_key"]].shards[row["parent_shard"]].records
+    ]
+    return (max(sizes) + 1) // 2 if sizes else None
 
 
 def account_outcome(view: RevisionView, *, changed: bool, cut: JobRow | None = None) -> Outcome:

@@ -16,7 +16,7 @@ from llm_batch_assets.ledger.lookup import find_datasets
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
 from llm_batch_assets.ledger.states import COLLECTABLE, ENDED, LIVE
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
-from llm_batch_assets.retention import Deadline, near_deadlines
+from llm_batch_assets.retention import Deadline, near_deadlines, near_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Status:
     Attributes:
         datasets: one entry per dataset, its shards inside.
         deadlines: results that are not collected and can be fetched for less than three days.
+        losing: live batches that soon end without any result, and lose what they have done.
         open: whether any dataset still needs something.
     """
 
@@ -33,12 +34,13 @@ class Status:
     deployment: str
     datasets: list[dict[str, Any]] = field(default_factory=list)
     deadlines: list[dict[str, Any]] = field(default_factory=list)
+    losing: list[dict[str, Any]] = field(default_factory=list)
     open: bool = False
 
     @property
     def exit_code(self) -> int:
         """3 when something is open or a result deadline is near, else 0."""
-        return 3 if self.open or self.deadlines else 0
+        return 3 if self.open or self.deadlines or self.losing else 0
 
     def as_dict(self) -> dict[str, Any]:
         """For ``--format json``."""
@@ -64,6 +66,7 @@ def status(deps: Deps, *, dataset: str | None = None, workload: str | None = Non
         deployment=deps.ledger.deployment,
         datasets=[_dataset(view, snapshot, deps) for view in found],
         deadlines=[_deadline(item) for item in near_deadlines(shards, snapshot.now)],
+        losing=[_deadline(item) for item in near_loss(shards, snapshot.now)],
         open=any(_is_open(view) for view in found),
     )
 
@@ -222,6 +225,11 @@ def table(found: Status, *, every_shard: bool = False) -> Sequence[str]:
     for item in found.deadlines:
         word = "could be fetched until" if item["passed"] else "can be fetched until"
         lines.append(f"deadline: the results of {item['shard_key']} {word} {item['at']}")
+    for item in found.losing:
+        lines.append(
+            f"alert: {item['batch_id']} of {item['shard_key']} is still {item['state']} and loses "
+            f"everything at {item['at']}: its records go again in smaller shards, or `abandon` it"
+        )
     return lines
 
 

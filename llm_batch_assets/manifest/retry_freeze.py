@@ -44,6 +44,7 @@ def freeze_retry(
     submitter: str,
     now: datetime,
     store: ArtifactStore,
+    records_per_shard: int | None = None,
 ) -> Frozen:
     """Freeze attempt n+1 of a revision.
 
@@ -57,6 +58,7 @@ def freeze_retry(
         submitter: who asked, for the manifest only.
         now: time of creation, aware.
         store: holds the parents' objects, and takes the new ones.
+        records_per_shard: smaller shards than the parents', from now on; None keeps their limit.
 
     Raises:
         DatasetError: nothing is selected, a record twice, or one that its parent did not send.
@@ -84,6 +86,9 @@ def freeze_retry(
         name: getattr(parent, name) for name in Manifest.model_fields if name not in _COMPUTED
     }
     fields |= {"attempt": attempt, "submitter": submitter, "parent_job_key": parent.job_key}
+    if records_per_shard is not None:
+        smaller = min(records_per_shard, parent.limits.records_per_shard)
+        fields["limits"] = parent.limits.model_copy(update={"records_per_shard": smaller})
     with Spool() as spool:
         for (job_key, shard), reasons in sorted(wanted.items()):
             _spool_shard(spool, by_key[job_key], shard, reasons, store)
