@@ -1,6 +1,7 @@
 """What people and the clock ask of a workload: cancel a dataset, watch result deadlines."""
 
 # No `from __future__ import annotations`: Dagster reads the context's annotation as it stands.
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -62,14 +63,20 @@ def retention_watch(
     """
     asset = keys.asset_key(workload.name, keys.RAW_RESULTS)
 
-    @dg.asset_check(
-        asset=asset,
-        name=keys.IN_TIME,
-        description="No result that is paid for is close to being dropped by its provider.",
+    @dg.multi_asset_check(
+        # An op of its own name per workload, so that two workloads merge.
+        name=f"{workload.name}__{keys.IN_TIME}",
+        specs=[
+            dg.AssetCheckSpec(
+                keys.IN_TIME,
+                asset=asset,
+                description="No result that is paid for is close to being dropped by its provider.",
+            )
+        ],
     )
     def results_in_time(
         context: dg.AssetCheckExecutionContext, llm_batch: LLMBatchResource
-    ) -> dg.AssetCheckResult:
+    ) -> Iterator[dg.AssetCheckResult]:
         from datetime import timedelta
 
         from llm_batch_assets.ledger import views
@@ -81,7 +88,9 @@ def retention_watch(
         shards = [shard for view in snapshot.revisions for shard in view.shards]
         near = near_deadlines(shards, snapshot.now)
         urgent = near_deadlines(shards, snapshot.now, timedelta(hours=FAILS_BEFORE_HOURS))
-        return dg.AssetCheckResult(
+        yield dg.AssetCheckResult(
+            asset_key=asset,
+            check_name=keys.IN_TIME,
             passed=not near,
             severity=dg.AssetCheckSeverity.ERROR if urgent else dg.AssetCheckSeverity.WARN,
             description=(
