@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -40,6 +41,7 @@ class Zygote:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
             env={k: v for k, v in os.environ.items() if not k.startswith("LLM_BATCH_")}
             | {"OPENBLAS_NUM_THREADS": "1"},
         )
@@ -54,7 +56,12 @@ class Zygote:
     ) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            # A run of a test that was given up: the group is the zygote's own.
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def start(
         self, arguments: Sequence[str], env: Mapping[str, str], folder: Path, name: str

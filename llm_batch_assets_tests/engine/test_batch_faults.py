@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.engine.bench import Bench, make_workload
+from llm_batch_assets_tests.engine.bench import QUICK, Bench, make_workload
 
 EVERYONE = set(range(24))
 
@@ -159,7 +159,7 @@ def test_a_look_alike_of_somebody_else_is_left_alone(
     bench: Callable[..., Bench], sim: Simulator
 ) -> None:
     """Same size, model, endpoint and window: neither adopted for a lost create nor cancelled."""
-    b = bench(records=24)
+    b = bench(records=24, settings=QUICK)
     b.freeze()
     sim.faults({"route": "create", "nth": 3, "fault": "drop_before"})
     b.drive(stop=lambda: len(b.calls("create")) == 3)
@@ -179,7 +179,7 @@ def test_a_batch_made_behind_our_back_is_found_cancelled_and_paid_twice(
     bench: Callable[..., Bench], sim: Simulator
 ) -> None:
     """A second batch under our own key: the meter says so, and the next look ends it."""
-    b = bench(records=24)
+    b = bench(records=24, settings=QUICK)
     b.freeze()
     sim.faults({"route": "create", "nth": 3, "fault": "drop_before"})
     b.drive(stop=lambda: len(b.calls("create")) == 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.engine.bench import Bench, make_workload, start_simulator
+from llm_batch_assets_tests.engine.bench import QUICK, Bench, make_workload, start_simulator
 
 
 @pytest.fixture(params=[1, 2, 3, 4, 5])
@@ -19,7 +19,7 @@ def hostile(request: pytest.FixtureRequest) -> Iterator[Simulator]:
 
 def test_hostile(hostile: Simulator, tmp_path: Path) -> None:
     workload = make_workload(records_per_shard=12, retry={"max_attempts": 4})
-    b = Bench(hostile, tmp_path / "home", records=60, workload=workload)
+    b = Bench(hostile, tmp_path / "home", records=60, workload=workload, settings=QUICK)
     b.freeze()
     b.drive(seconds=80)
 
