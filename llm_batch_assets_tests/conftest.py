@@ -24,3 +24,19 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """One real S3 server for the whole session; make a bucket of your own in it."""
     with running_s3(tmp_path_factory.mktemp("s3") / "server") as server:
         yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what suites counted (user property ``count``): workers of xdist tell it here, too."""
+    lines = [
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for one in reports
+        if getattr(one, "when", None) == "call"
+        for name, value in getattr(one, "user_properties", ())
+        if name == "count"
+    ]
+    if lines:
+        terminalreporter.section("counts")
+        for line in sorted(lines):
+            terminalreporter.line(line)

@@ -8,6 +8,7 @@ an opt-in) says so and it is older than lease plus settle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -114,10 +115,11 @@ def _late(listing: Sequence[BatchView], provider: BatchProvider, deps: Deps, swe
     """Batches without a label whose create arrived after its absence was proven.
 
     Only their first lines tell whose they are, so they are known when they have ended: nothing is
-    left to cancel then, and what they cost is booked.
+    left to cancel then. One that the shard has not replaced yet is adopted: it is paid for. What
+    another one cost is booked.
     """
     account = provider.account()
-    for row in views.absent_and_replaced(deps.ledger, account):
+    for row in views.absent_and_decided(deps.ledger, account):
         with deps.ledger.read() as connection:
             ours = facts.known_batches(connection, account)
             rejected = facts.rejected_of(connection, row.submission_key)
@@ -127,6 +129,11 @@ def _late(listing: Sequence[BatchView], provider: BatchProvider, deps: Deps, swe
             facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, finding.ANOTHERS)
         for view in verdict.proven:
             swept.untouched -= 1
+            newest = views.epochs_of(deps.ledger, row.shard_id)[-1]
+            if newest.state in SENDABLE:
+                with suppress(NotReady, LeaseLost, TransitionRefused):
+                    _adopt(newest, view, provider, deps, swept)
+                continue
             swept.duplicates.append(_duplicate(view, row, provider, deps, cancel=False))
 
 

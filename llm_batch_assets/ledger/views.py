@@ -270,22 +270,21 @@ def waiting_by_account(ledger: Ledger) -> dict[tuple[str, str], list[SubmissionR
     return dict(groups)
 
 
-def absent_and_replaced(ledger: Ledger, account: str) -> list[SubmissionRow]:
-    """Submissions of an account that were proven absent, and whose shard has a batch since.
+def absent_and_decided(ledger: Ledger, account: str) -> list[SubmissionRow]:
+    """Submissions of an account that were proven absent, and whose shard waits for no batch.
 
-    While the newest epoch still waits for its own batch, what turns up may be that one.
+    While a newer epoch still waits for its own batch, what turns up may be that one.
     """
     s = schema.submissions
     newer = _NEWER
-    bound = sa.exists().where(
+    waits = sa.exists().where(
         newer.c.shard_id == s.c.shard_id,
         newer.c.epoch > s.c.epoch,
-        newer.c.batch_id.is_not(None),
-        newer.c.state != "PROVISIONAL",
+        newer.c.state.in_(("SUBMITTING", "UNCERTAIN", "PROVISIONAL")),
     )
     with ledger.read() as connection:
         rows = connection.execute(
-            joined().where(s.c.state == "ABSENT", s.c.account == account, bound).order_by(s.c.id)
+            joined().where(s.c.state == "ABSENT", s.c.account == account, ~waits).order_by(s.c.id)
         )
         return [as_row(SubmissionRow, row) for row in rows]
 

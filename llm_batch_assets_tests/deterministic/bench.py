@@ -121,7 +121,7 @@ class Shared:
     """Everything that outlives a seed, in one folder; not for two seeds at a time."""
 
     def __init__(self) -> None:
-        memory = Path("/dev/shm")  # noqa: S108 - a RAM disk, where there is one
+        memory = Path("/dev/shm")  # a RAM disk, where there is one
         self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         (self.folder / "objects").mkdir()
         self._database = self.folder / "ledger.db"

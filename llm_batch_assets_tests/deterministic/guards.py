@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-ARCS = """
+_ARCS = """
 CREATED>VALIDATED VALIDATED>UPLOADED VALIDATED>SUBMITTING UPLOADED>SUBMITTING
 SUBMITTING>SUBMITTED SUBMITTING>VALIDATED SUBMITTING>UPLOADED SUBMITTING>REFUSED
 SUBMITTING>UNCERTAIN REFUSED>ACCOUNTED UNCERTAIN>SUBMITTED UNCERTAIN>PROVISIONAL
@@ -16,7 +16,8 @@ PROVISIONAL>PROVIDER_FAILED SUBMITTED>RUNNING SUBMITTED>RESULTS_AVAILABLE
 SUBMITTED>PROVIDER_FAILED RUNNING>RESULTS_AVAILABLE RUNNING>PROVIDER_FAILED
 PROVIDER_FAILED>ACCOUNTED RESULTS_AVAILABLE>COLLECTED RESULTS_AVAILABLE>RESULTS_GONE
 COLLECTED>ACCOUNTED
-""".split()
+"""
+ARCS = frozenset(_ARCS.split())
 
 FACTS = {
     "provider_batches": ("deleted_at",),
@@ -44,7 +45,7 @@ def install(connection: Connection) -> None:
         _forbid(connection, f"{table}_delete", f"DELETE ON {table}")
     for table in ("shards", "labels"):
         _forbid(connection, f"{table}_update", f"UPDATE ON {table}")
-    arcs = ", ".join(f"'{arc}'" for arc in ARCS)
+    arcs = ", ".join(f"'{arc}'" for arc in sorted(ARCS))
     _forbid(
         connection,
         "arc",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llm_batch_assets import download, finding, provisional, submission
+from llm_batch_assets.engine import collecting
 from llm_batch_assets.errors import ProviderError
 from llm_batch_assets.ledger import facts
 from llm_batch_assets_tests.deterministic import bench
@@ -16,10 +17,11 @@ from llm_batch_assets_tests.deterministic import bench
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault put into the product."""
+    """A fault put into the product, and the seeds of which one at least has to find it."""
 
     name: str
     apply: Callable[[pytest.MonkeyPatch], None]
+    seeds: range = range(60)
 
 
 def _impatient(patch: pytest.MonkeyPatch) -> None:
@@ -58,8 +60,9 @@ def _believes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_short_files(patch: pytest.MonkeyPatch) -> None:
-    """A short copy counts."""
+    """A short copy counts, and is not compared with a second one."""
     patch.setattr(download, "judge", lambda transfer: (True, "why not"))
+    patch.setattr(collecting, "same_bytes", lambda receipts, earlier: True)
 
 
 def _forgets_strays(patch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,7 @@ from llm_batch_assets_tests.deterministic.store import MemoryStore
 TERMINAL = {"accepted", "permanent_failure", "human_review", "cancelled"}
 
 
-def faults_of(
-    server: Server, ledger: Ledger, store: MemoryStore, scenario: Scenario
-) -> list[str]:
+def faults_of(server: Server, ledger: Ledger, store: MemoryStore, scenario: Scenario) -> list[str]:
     """Everything that is wrong with a run that has come to its end; empty when nothing is."""
     books = _Books(ledger)
     return [

@@ -215,7 +215,7 @@ class Simulation:
                 self.workload,
                 bench.DATASET,
                 deps,
-                sleep=lambda seconds: self.world.sleep(seconds * slow),
+                sleep=lambda seconds: self.world.sleep(max(seconds, 3.0) * slow),
             )
             self.world.sleep(self.world.seconds(20, 60))
 
@@ -274,6 +274,7 @@ class Simulation:
 
         def finish() -> None:
             deps = self.deps("last", "last")
+            idle = 0
             for _ in range(QUIET_ROUNDS):
                 world.sleep(90.0)
                 swept = sweep(deps, cancel=True)
@@ -283,7 +284,10 @@ class Simulation:
                         execute(item, deps)
                 horizon = max((max(b.listed, b.end) for b in self.server.batches), default=0)
                 running = any(one.running and not one.cancelled for one in swept.duplicates)
-                if not work and not world.pending and world.now > horizon + 120e6 and not running:
+                over = world.now > horizon + 120e6 and not world.pending
+                # Three rounds: a batch that has ended may name its results at a later look.
+                idle = idle + 1 if over and not work and not running else 0
+                if idle == 3:
                     done.append(True)
                     return
             raise Stuck(f"still to do: {[(w.kind, w.key[:20]) for w in work]}")

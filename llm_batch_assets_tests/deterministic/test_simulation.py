@@ -13,13 +13,14 @@ from collections import Counter
 import pytest
 
 from llm_batch_assets_tests.deterministic.bench import Shared
+from llm_batch_assets_tests.deterministic.mutants import MUTANTS, Mutant
 from llm_batch_assets_tests.deterministic.scenario import scenario
 from llm_batch_assets_tests.deterministic.simulation import run_seed
 
 CHUNK = 20
 
 
-def play(seeds: range, shared: Shared, capsys: pytest.CaptureFixture[str]) -> None:
+def play(seeds: range, shared: Shared, request: pytest.FixtureRequest) -> None:
     totals: Counter[str] = Counter()
     for seed in seeds:
         report = run_seed(seed, shared)
@@ -28,24 +29,24 @@ def play(seeds: range, shared: Shared, capsys: pytest.CaptureFixture[str]) -> No
             f"replay: python -m benchmarks simulate --trace {seed}\n{report.trace[-20_000:]}"
         )
         totals.update(report.counts)
-    with capsys.disabled():
-        print(f"\nsimulation: {len(seeds)} seeds from {seeds.start}, {dict(totals)}")
+    told = ", ".join(f"{count} {name}" for name, count in sorted(totals.items()))
+    request.node.user_properties.append(
+        ("count", f"simulation: {len(seeds)} seeds from {seeds.start:>5}: {told}")
+    )
 
 
 @pytest.mark.parametrize("start", range(0, 200, CHUNK))
 def test_one_live_batch_and_one_end_for_every_record(
-    start: int, shared: Shared, capsys: pytest.CaptureFixture[str]
+    start: int, shared: Shared, request: pytest.FixtureRequest
 ) -> None:
-    play(range(start, start + CHUNK), shared, capsys)
+    play(range(start, start + CHUNK), shared, request)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("start", range(200, 20_000, 400))
-def test_thousands_of_seeds(
-    start: int, shared: Shared, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play(range(start, min(start + 400, 20_000)), shared, capsys)
+def test_thousands_of_seeds(start: int, shared: Shared, request: pytest.FixtureRequest) -> None:
+    play(range(start, min(start + 400, 20_000)), shared, request)
 
 
 def test_a_seed_replays_exactly(shared: Shared) -> None:
@@ -78,3 +79,12 @@ def test_seeds_differ_in_kind() -> None:
     assert sum(one.chaos.kill > 0 for one in drawn) > 50
     assert sum(one.chaos.stall_create > 0 for one in drawn) > 50
     assert sum(one.cancel_at is not None for one in drawn) > 5
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_guard_is_found(
+    mutant: Mutant, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the seeds above would prove nothing."""
+    mutant.apply(monkeypatch)
+    assert any(run_seed(seed, shared).faults for seed in mutant.seeds), mutant.name

@@ -96,7 +96,8 @@ class World:
     def text(self, last: int = 0) -> str:
         """The trace for people: seconds since the start, who, what."""
         return "\n".join(
-            f"{(at - START) / SECOND:12.3f} {who:<10} {what}" for at, who, what in self.trace[-last:]
+            f"{(at - START) / SECOND:12.3f} {who:<10} {what}"
+            for at, who, what in self.trace[-last:]
         )
 
     def seconds(self, low: float, high: float) -> float:
@@ -238,4 +239,6 @@ class World:
 
     def at(self, name: str, when: Literal["before", "after"]) -> None:
         """The hook of ``Effects``. Inside a transaction nobody else could go on."""
-        self.step(f"{name} {when}", may_switch=not (name.startswith("commit.") and when == "before"))
+        self.step(
+            f"{name} {when}", may_switch=not (name.startswith("commit.") and when == "before")
+        )
