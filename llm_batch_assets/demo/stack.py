@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from llm_batch_assets.demo.accounts import ACCOUNTS, start_s3
 from llm_batch_assets.demo.processes import Service, Supervisor, connects, free_ports
 from llm_batch_assets.errors import InputError
 
@@ -37,6 +38,7 @@ class DemoOptions:
     seed: int = 0
     faults: str = "default"
     scale: float = 7200.0
+    provider: str = "openai"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,10 @@ def prepare_home(home: Path, options: DemoOptions) -> None:
     # At least five shards, so that there is something to watch; and no five-minute backoff.
     records = MAX_SHARD * SHARDS if options.records is None else options.records
     size = max(1, min(MAX_SHARD, records // SHARDS))
-    fields["limits"] = {**fields.get("limits", {}), "records_per_shard": size}
+    account = ACCOUNTS[options.provider]
+    fields |= {"provider": options.provider, "model": account.model, "endpoint": account.endpoint}
+    limits = {**fields.get("limits", {}), "records_per_shard": size, **(account.limits or {})}
+    fields["limits"] = limits
     fields["retry"] = {
         **fields.get("retry", {}),
         "backoff": {"initial": "1s", "factor": 1, "max": "1s"},
@@ -90,9 +95,10 @@ def environment(home: Path, origin: str, options: DemoOptions) -> dict[str, str]
         "LLM_BATCH_HOME": str(home / "llm_batch"),
         "LLM_BATCH_SUBMITTER": "demo",
         "LLM_BATCH_EXAMPLE_WORKLOAD": str(home / "docstring_summaries.yaml"),
-        "OPENAI_BASE_URL": f"{origin}/v1",
-        "OPENAI_API_KEY": "simulated",
+        ACCOUNTS[options.provider].variable: origin + ACCOUNTS[options.provider].path,
     }
+    if (key := ACCOUNTS[options.provider].key) is not None:
+        env[key] = "simulated"
     if options.records is not None:
         env["LLM_BATCH_EXAMPLE_RECORDS"] = str(options.records)
     return env
@@ -113,9 +119,17 @@ def start_stack(
     port = web_port or free_port
     origin = f"http://127.0.0.1:{simulator_port}"
     env = environment(home, origin, options)
+    extra: list[str] = []
+    for switch in ACCOUNTS[options.provider].options:
+        extra += ["--option", switch]
+    if options.provider == "bedrock":
+        s3 = start_s3(supervisor, home, env, logs)
+        env |= s3.env()
+        extra += s3.arguments()
     simulate = [sys.executable, "-m", "llm_batch_assets.cli", "simulate"]
     simulate += ["--port", str(simulator_port), "--seed", str(options.seed)]
     simulate += ["--faults", options.faults, "--scale", f"{options.scale:g}"]
+    simulate += extra
     supervisor.start(Service("simulator", simulate, env, home, logs / "simulator.log"))
     workspace = home / "workspace.yaml"
     server = {"host": "127.0.0.1", "port": location_port, "location_name": LOCATION}
