@@ -70,7 +70,7 @@ def submit_leased(
         except ProviderError as error:
             _postpone(row, deps, error)
             raise
-    if provider.has_upload and (row.state == "VALIDATED" or _stale(row, uploaded, deps)):
+    if provider.has_upload and (row.state == "VALIDATED" or _stale(row, uploaded, provider, deps)):
         row = _upload(row, deps, provider, lease, limit)
     unlabelled = not provider.settles_by_label
     row = claims.claim(
@@ -86,10 +86,17 @@ def submit_leased(
     return _create(row, deps, provider, lease, limit, endpoint, model)
 
 
-def _stale(row: SubmissionRow, uploaded: int | None, deps: Deps) -> bool:
-    """Whether a submission waited longer than the provider keeps its file: named in a create, it
-    would be refused for good."""
-    return row.state == "UPLOADED" and upload_expired(row.provider, uploaded, deps.ledger.time())
+def _stale(row: SubmissionRow, uploaded: int | None, provider: BatchProvider, deps: Deps) -> bool:
+    """Whether a create that names the uploaded file would be refused for good.
+
+    It waited longer than the provider keeps files, or another account uploaded it: a key was
+    changed between the upload and the create, and the new one may not see the file.
+    """
+    if row.state != "UPLOADED":
+        return False
+    return row.account != provider.account() or upload_expired(
+        row.provider, uploaded, deps.ledger.time()
+    )
 
 
 def _upload(
@@ -115,7 +122,7 @@ def _upload(
 
 
 def _postpone(row: SubmissionRow, deps: Deps, error: ProviderError) -> None:
-    """Make a submission due later; a fault of the account is a hold for a person."""
+    """Make a submission due later; what will not pass by itself is a hold for a person."""
     wait = _backoff(row.tries, error.retry_after)
     rows.note(
         deps.ledger,
@@ -124,12 +131,15 @@ def _postpone(row: SubmissionRow, deps: Deps, error: ProviderError) -> None:
         tries=row.tries + 1,
         last_error=str(error)[:500],
     )
-    if error.fault == "account":
+    if error.fault in ("account", "refused"):
+        # Neither passes by itself: asking again until somebody looks would only look busy.
+        what = "account" if error.fault == "account" else f"{error.operation} refused"
+        mend = "account" if error.fault == "account" else "cause"
         rows.set_hold(
             deps.ledger,
             row,
-            f"account: {error.code or error.http_status}",
-            f"Mend the {row.provider} account, then `llm-batch-assets release {row.shard_key}`.",
+            f"{what}: {error.code or error.http_status}",
+            f"Mend the {row.provider} {mend}, then `llm-batch-assets release {row.shard_key}`.",
         )
 
 

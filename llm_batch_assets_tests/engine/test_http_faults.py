@@ -127,6 +127,40 @@ def test_a_fault_of_the_account_holds_and_says_what_releases_it(
     b.assert_no_second_batch(creates=4 if route == "create" else 3, batches=3)
 
 
+def test_an_upload_refused_for_good_is_a_hold_too(
+    bench: Callable[..., Bench], sim: Simulator
+) -> None:
+    """No create was refused, so no record has failed; asking again would not help either."""
+    b = bench(records=24)
+    b.freeze()
+    sim.faults({"route": "upload", "fault": "status_before", "status": 400})
+    waiting = b.drive()
+
+    first = b.view.shards[0]
+    (held,) = [one for one in waiting if one["target"] == first.shard_key]
+    assert held["why"].startswith("hold: upload refused")
+    b.release(first)
+    b.drive()
+    assert b.states() == {"accepted": EVERYONE}
+    b.assert_no_second_batch(creates=3)
+
+
+def test_a_key_that_was_changed_after_the_upload_uploads_again(
+    bench: Callable[..., Bench], sim: Simulator
+) -> None:
+    """The new key may not see the old one's file: a create that names it is refused for good."""
+    b = bench(records=8)
+    b.freeze()
+    sim.faults({"route": "create", "fault": "status_before", "status": 429, "retry_after": "0.1"})
+    b.drive(stop=lambda: len(b.calls("create")) == 1)
+    assert b.view.shards[0].state == "UPLOADED"
+
+    b.drive(b.worker("two", key="sk-another"))
+    assert len(b.calls("upload")) == 2
+    assert b.states() == {"accepted": set(range(8))}
+    b.assert_no_second_batch(creates=2, batches=1)
+
+
 @dataclass(frozen=True)
 class Call:
     """A fault of the first call of a route: what was asked is asked again, and nothing else is."""
