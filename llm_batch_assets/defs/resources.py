@@ -14,6 +14,7 @@ from llm_batch_assets.settings import Home, open_home
 if TYPE_CHECKING:
     from llm_batch_assets.deps import Deps
     from llm_batch_assets.providers.base import BatchProvider
+    from llm_batch_assets.types import Effects
 
 ALLOW_DEV = "LLM_BATCH_ALLOW_DEV"
 
@@ -42,6 +43,7 @@ class LLMBatchResource(dg.ConfigurableResource):
         """
         from dataclasses import replace
 
+        from llm_batch_assets.effects import effects_from_env
         from llm_batch_assets.engine import open_deps
         from llm_batch_assets.engine.opening import process_holder
         from llm_batch_assets.ledger.worker import Worker
@@ -50,24 +52,31 @@ class LLMBatchResource(dg.ConfigurableResource):
         holder = (run.root_run_id or run.run_id) if run else process_holder(actor)
         home = self.home
         with ExitStack() as stack:
-            deps = open_deps(Worker(holder, actor, run_id), home=home)
+            effects = effects_from_env(os.environ)
+            deps = open_deps(Worker(holder, actor, run_id), home=home, effects=effects)
             stack.callback(deps.ledger.close)
             # A sensor opens this at every tick in a process that lives for weeks.
-            yield replace(deps, provider=_Providers(stack, os.environ, home.deployment))
+            providers = _Providers(stack, os.environ, home.deployment, effects)
+            yield replace(deps, provider=providers)
 
 
 class _Providers:
     """Opens each provider at its first use; the stack closes it."""
 
-    def __init__(self, stack: ExitStack, env: Mapping[str, str], deployment: str) -> None:
+    def __init__(
+        self, stack: ExitStack, env: Mapping[str, str], deployment: str, effects: Effects
+    ) -> None:
         self._stack, self._env, self._deployment = stack, env, deployment
+        self._effects = effects
         self._open: dict[str, BatchProvider] = {}
 
     def __call__(self, name: str) -> BatchProvider:
         if name not in self._open:
             from llm_batch_assets.providers.factory import open_provider
 
-            self._open[name] = open_provider(name, env=self._env, deployment=self._deployment)
+            self._open[name] = open_provider(
+                name, env=self._env, deployment=self._deployment, effects=self._effects
+            )
             self._stack.callback(self._open[name].close)
         return self._open[name]
 

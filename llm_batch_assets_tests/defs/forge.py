@@ -15,6 +15,7 @@ from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.reconcile.digests import hex_set_digest, put_document, rows_digest
+from llm_batch_assets.reconcile.model import Answer
 from llm_batch_assets.reconcile.tables import put_table
 from llm_batch_assets_tests.defs.loop import DATASET, Loop
 
@@ -121,7 +122,19 @@ FORGERIES: dict[str, Callable[[Forgery], None]] = {
 """Check -> what makes it, and only it, fail."""
 
 
-def forge(loop: Loop, check: str) -> Callable[[], None]:
+def refuses_bad(answers: list[Answer]) -> list[str | None]:
+    """A workload's gate: the summary "bad" is not acceptable."""
+    return ["bad" if answer.value["summary"] == "bad" else None for answer in answers]
+
+
+def pass_over_gate(forged: Forgery) -> None:
+    """Evidence as it was, and an answer in the candidate that the gate would have refused."""
+    forged.set("candidate", "answer", 0, '{"summary": "bad", "topic": "data"}')
+
+
+def forge(
+    loop: Loop, check: str, change: Callable[[Forgery], None] | None = None
+) -> Callable[[], None]:
     """Make one check's report wrong; the returned function mends it."""
     with llm_batch.open(actor="test") as deps:
         report = load_report(loop.workload, DATASET, deps)
@@ -130,7 +143,7 @@ def forge(loop: Loop, check: str) -> Callable[[], None]:
             "min_accepted_ppm": report.row.min_accepted_ppm,
         }
         forged = Forgery(report)
-        FORGERIES[check](forged)
+        (change or FORGERIES[check])(forged)
         _point(deps, {"closure_digest": forged.write(deps), **forged.row})
 
     def mend() -> None:

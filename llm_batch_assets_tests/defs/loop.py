@@ -8,6 +8,8 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 
 from llm_batch_assets import engine
 from llm_batch_assets.defs import build_llm_batch_assets
@@ -132,13 +134,44 @@ class Loop:
                 assert view is not None
                 if done(view):
                     return view
-                for work in engine.plan(deps):
+                for work in engine.plan(deps, dataset=dataset):
                     engine.execute(work, deps)
                     view = self.view(dataset)
                     if view is not None and done(view):
                         return view
                 assert time.monotonic() < end, f"not within {within} s: {view}"
                 time.sleep(0.02)
+
+    def queued(
+        self,
+        request: dg.RunRequest,
+        status: dg.DagsterRunStatus = dg.DagsterRunStatus.NOT_STARTED,
+        retry_of: dg.DagsterRun | None = None,
+    ) -> dg.DagsterRun:
+        """The run of a request, as the daemon stores it before anything starts."""
+        tags = dict(request.tags)
+        if request.partition_key is not None:
+            tags["dagster/partition"] = request.partition_key
+        selection = frozenset(request.asset_selection or ())
+        return self.instance.create_run_for_job(
+            self._job_of(request),
+            tags=tags,
+            status=status,
+            asset_selection=selection,
+            root_run_id=(retry_of.root_run_id or retry_of.run_id) if retry_of else None,
+            parent_run_id=retry_of.run_id if retry_of else None,
+        )
+
+    def start(self, run: dg.DagsterRun, request: dg.RunRequest) -> bool:
+        """What the worker of a stored run does when it starts, be it late; whether it succeeded."""
+        job = InMemoryJob(self._job_of(request))
+        return bool(execute_run(job, run, self.instance, raise_on_error=False).success)
+
+    def _job_of(self, request: dg.RunRequest) -> dg.JobDefinition:
+        return self.defs.resolve_implicit_global_asset_job_def().get_subset(
+            asset_selection=set(request.asset_selection or ()),
+            asset_check_selection=set(request.asset_check_keys or ()),
+        )
 
     def publish_job(self, dataset: str = DATASET) -> dg.ExecuteInProcessResult:
         """The named job of the workload, as a person launches it."""

@@ -12,7 +12,7 @@ from llm_batch_assets.defs.keys import CHECKS
 from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.defs.forge import FORGERIES, forge
+from llm_batch_assets_tests.defs.forge import FORGERIES, forge, pass_over_gate
 from llm_batch_assets_tests.defs.loop import DATASET, Loop, failure_text, rows, small_workload
 
 
@@ -113,3 +113,26 @@ def test_reconciling_runs_take_no_checks(loop: Loop) -> None:
     for request in loop.asked:
         publishing = request.tags["llm_batch/work"] == "publish"
         assert len(request.asset_check_keys or ()) == (len(CHECKS) if publishing else 0)
+
+
+GATE = {"version": "g1", "function": "llm_batch_assets_tests.defs.forge:refuses_bad"}
+
+
+def test_the_gate_judges_the_candidate_again(
+    start: Callable[..., Loop], simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every shard was judged by the right version, and the table is not what was judged."""
+    loop = _closed(start(small_workload(gate=GATE)), simulator)
+    mend = forge(loop, "quality_gate", pass_over_gate)
+    result = loop.publish_job()
+    failed = _failed(result)
+    assert set(failed) == {"quality_gate"}
+    assert "1 of 19 accepted answers do not pass gate g1" in str(failed["quality_gate"].description)
+    assert str(failed["quality_gate"].metadata["records"].value).startswith("k00")
+    mend()
+    with monkeypatch.context() as patch:
+        patch.delattr("llm_batch_assets_tests.defs.forge.refuses_bad")
+        failed = _failed(loop.publish_job())
+        assert set(failed) == {"quality_gate"}, "the other eight are judged all the same"
+        assert "cannot be imported" in str(failed["quality_gate"].description)
+    assert loop.publish_job().success

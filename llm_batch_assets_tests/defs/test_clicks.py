@@ -62,10 +62,18 @@ def test_manifest_again_with_the_same_rows_is_a_no_op(frozen: Loop) -> None:
 
 def test_manifest_with_other_rows_is_refused_with_counts(frozen: Loop) -> None:
     frozen.source = lambda _dataset: rows(40, start=3)
-    said = failure_text(frozen.click("manifest"))
+    result = frozen.click("manifest")
+    said = failure_text(result)
     assert "3 added" in said
+    assert "What asking 3 records again would cost is unknown." in said
     assert "3 removed" in said
     assert "supersede" in said
+    (failed,) = [e for e in result.all_events if e.is_step_failure]
+    failure = failed.step_failure_data.user_failure_data
+    assert failure is not None
+    facts = {name: value.value for name, value in failure.metadata.items()}
+    assert facts["price"] == "unknown"
+    assert (facts["added"], facts["changed"], facts["removed"]) == (3, 0, 3)
     assert frozen.materializations("manifest") == 1
 
 

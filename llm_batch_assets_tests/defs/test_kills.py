@@ -1,0 +1,120 @@
+"""SIGKILL of Dagster's own processes: a sensor's tick and a run's worker, at named boundaries."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from llm_batch_assets.effects import CRASH_VARIABLE, LOG_VARIABLE
+from llm_batch_assets.simulator import Simulator
+from llm_batch_assets_tests.defs.loop import Loop, rows, small_workload
+from llm_batch_assets_tests.defs.test_fire import closes_with, time_passes
+
+UNFINISHED = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED)
+
+
+@pytest.fixture
+def place(home: Path, tmp_path: Path) -> Iterator[tuple[Loop, Path]]:
+    """A frozen dataset on an instance that outlives its processes."""
+    folder = tmp_path / "dagster"
+    folder.mkdir()
+    with dg.DagsterInstance.local_temp(str(folder)) as instance:
+        loop = Loop(instance, small_workload(), lambda _dataset: rows(20))
+        loop.add_dataset()
+        assert loop.click("manifest").success
+        yield loop, folder
+
+
+def work(folder: Path, what: str, **env: str) -> int:
+    """Run a worker; how it ended."""
+    command = [sys.executable, "-m", "llm_batch_assets_tests.defs.worker", str(folder), what]
+    done = subprocess.run(
+        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
+    return done.returncode
+
+
+def monitoring(loop: Loop) -> int:
+    """What run monitoring does about workers that are gone: their runs are failed."""
+    gone = loop.instance.get_runs(dg.RunsFilter(statuses=list(UNFINISHED)))
+    for run in gone:
+        loop.instance.report_run_failed(run)
+    return len(gone)
+
+
+def survives(place: tuple[Loop, Path], simulator: Simulator, what: str, point: str) -> None:
+    loop, folder = place
+    assert work(folder, what, **{CRASH_VARIABLE: point}) == -signal.SIGKILL, point
+    assert monitoring(loop) == (what == "run" and not point.startswith("commit.dispatch"))
+    time_passes()
+    closes_with(loop, simulator, 2)
+
+
+def test_a_worker_killed_between_create_and_bind_is_one_batch(
+    place: tuple[Loop, Path], simulator: Simulator
+) -> None:
+    """The next dispatch finds the batch by its label; nothing is sent a second time."""
+    survives(place, simulator, "run", "provider.create:after:1")
+
+
+def test_a_tick_killed_before_its_requests_are_stored_is_asked_again(
+    place: tuple[Loop, Path], simulator: Simulator
+) -> None:
+    survives(place, simulator, "tick", "commit.dispatch:after:1")
+
+
+def _points(log: Path) -> list[str]:
+    seen: Counter[str] = Counter()
+    points = []
+    for line in log.read_text("ascii").splitlines():
+        _, name, when = line.split("\t")
+        seen[f"{name}:{when}"] += 1
+        points.append(f"{name}:{when}:{seen[f'{name}:{when}']}")
+    return points
+
+
+@pytest.mark.soak
+def test_a_worker_killed_at_every_boundary(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each commit, provider call and object write of a run's worker, before and after it."""
+
+    def scene(name: str, sim: Simulator) -> Iterator[tuple[Loop, Path]]:
+        folder = tmp_path / name / "dagster"
+        folder.mkdir(parents=True)
+        monkeypatch.setenv("LLM_BATCH_HOME", str(tmp_path / name / "home"))
+        monkeypatch.setenv("OPENAI_BASE_URL", sim.base_url)
+        with dg.DagsterInstance.local_temp(str(folder)) as instance:
+            loop = Loop(instance, small_workload(), lambda _dataset: rows(20))
+            loop.add_dataset()
+            assert loop.click("manifest").success
+            yield loop, folder
+
+    log = tmp_path / "effects.log"
+    with Simulator(seed=3, scale=7200 * 20) as sim:
+        for _, folder in scene("recorded", sim):
+            assert work(folder, "run", **{LOG_VARIABLE: str(log)}) == 0
+    points = _points(log)
+    assert len({point.split(":")[0] for point in points}) > 5
+    for number, point in enumerate(points):
+        with Simulator(seed=3, scale=7200 * 20) as sim:
+            for place in scene(f"k{number}", sim):
+                loop, folder = place
+                assert work(folder, "run", **{CRASH_VARIABLE: point}) == -signal.SIGKILL, point
+                monitoring(loop)
+                time_passes()
+                closes_with(loop, sim, 2)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{len(points)} points of a Dagster run's worker survived\n")
