@@ -79,21 +79,25 @@ STEPS: dict[str, Row] = {
     "166-preflight-anthropic-ids": Row(steps.preflight),
     "168-preflight-metadata": Row(steps.preflight_metadata),
     "170-same-run-key-one-tick": there(
-        "defs/test_dispatch.py::test_what_a_live_run_is_about_is_left_out"
+        "defs/test_fire.py::test_the_same_run_request_twice_is_one_batch_a_shard"
     ),
     "171-run-key-for-ever": there(
-        "defs/test_dispatch.py::test_a_repeat_waits_longer_each_time_under_a_new_key"
+        "defs/test_fire.py::test_a_run_key_that_was_used_up_does_not_end_the_work"
     ),
     "173-partition-keys": Row(steps.partition_keys),
     "174-check-passes-on-other-partition": there(
-        "defs/test_checks.py::test_each_check_alone_stops_publishing"
+        "defs/test_fire.py::test_a_check_that_passed_for_another_dataset_opens_nothing"
     ),
     "175-backfill-race-target": there(
-        "defs/test_checks.py::test_each_check_alone_stops_publishing"
+        "defs/test_fire.py::test_a_check_that_passed_for_another_dataset_opens_nothing"
     ),
-    "177-late-run": there("ledger/test_ledger.py::test_a_stale_token_decides_nothing"),
-    "178-retry-reruns-all-steps": there("defs/test_clicks.py::test_provider_job_sends_once"),
-    "180-slot-leak": there("ledger/test_ledger.py::test_a_lease_ends_at_its_second"),
+    "177-late-run": there(
+        "defs/test_fire.py::test_a_run_declared_dead_that_starts_late_sends_nothing"
+    ),
+    "178-retry-reruns-all-steps": there(
+        "defs/test_fire.py::test_a_retry_of_all_steps_sends_nothing_again"
+    ),
+    "180-slot-leak": there("defs/test_fire.py::test_a_cancelled_run_gives_its_slot_back"),
     "181-single-run-backfill-marks-all": there(
         "defs/test_clicks.py::test_several_bad_keys_of_a_range_leave_the_run_green"
     ),
