@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -234,3 +235,22 @@ def test_killed_again_and_again(tmp_path: Path, sim: Simulator) -> None:
     assert ended.result["accepted"] == 24
     assert sim.meter()["paid_twice"] == 0
     assert sim.meter()["provider_batches"] == 3
+
+
+@pytest.mark.parametrize("faults", ["none", "default"])
+def test_three_at_once_on_one_dataset(faults: str, tmp_path: Path, sim: Simulator) -> None:
+    """From the very first moment: one freezes, one sends each shard, all of them end well."""
+    sim.faults(profile=faults)
+    workload = make_workload(publish={"min_accepted": 0.5})
+    command = Command(tmp_path, sim, workload=workload, records=40)
+    processes = [command.start() for _ in range(3)]
+    ended = [(process.communicate(timeout=90), process.returncode) for process in processes]
+
+    assert [code for _, code in ended] == [0, 0, 0], ended
+    results = [json.loads(out.strip().splitlines()[-1]) for (out, _), _ in ended]
+    assert results[0] == results[1] == results[2]
+    assert results[0]["closed"]
+    assert sim.meter()["paid_twice"] == 0
+    assert sim.meter()["live_batches"] == 0
+    keys = [(one["metadata"] or {})["submission_key"] for one in sim.state()["batches"]]
+    assert len(keys) == len(set(keys))
