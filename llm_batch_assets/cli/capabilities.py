@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from llm_batch_assets.wire.capabilities import Cell
 
 
+_WIDE = 200
+"""Columns where the reader is no terminal."""
+
+
 @click.command(short_help="What each provider's batch API offers.")
 @click.option("--provider", type=click.Choice(["openai", "anthropic", "gemini", "bedrock"]))
 @click.option("--model", help="Only the rows that speak of this model.")
@@ -53,7 +57,9 @@ def _write_table(found: list[Cell]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("provider", "model", "endpoint", "limits", "features", "learned", "tested")
+    table = Table()
+    for name in ("provider", "model", "endpoint", "limits", "features", "learned", "tested"):
+        table.add_column(name, overflow="fold")  # nothing is cut off
     for cell in found:
         limits = ", ".join(f"{name} {value:,}" for name, value in cell.limits.items())
         table.add_row(
@@ -65,4 +71,4 @@ def _write_table(found: list[Cell]) -> None:
             f"{cell.learned_on} {cell.learned_from}",
             "never" if cell.last_tested is None else str(cell.last_tested),
         )
-    Console(file=sys.stdout).print(table)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE).print(table)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llm_batch_assets.cli.main import group
 from llm_batch_assets.engine import freeze
 from llm_batch_assets.engine.opening import loopback_providers
 from llm_batch_assets.engine.superseding import supersede
@@ -107,3 +109,16 @@ def test_every_cell_says_where_it_was_learned_and_whether_it_was_tested() -> Non
     for cell in cells():
         assert cell.learned_from and cell.learned_on
         assert cell.last_tested is None
+
+
+def test_the_command_prints_the_whole_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert group.main(args=["capabilities", "--format", "json"], standalone_mode=False) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["provider"], r["model"], r["endpoint"]) for r in rows] == [
+        (cell.provider, cell.model, cell.endpoint) for cell in cells()
+    ]
+    argv = ["capabilities", "--provider", "bedrock", "--model", "amazon.titan-embed-text-v2:0"]
+    assert group.main(args=argv, standalone_mode=False) == 0
+    text = capsys.readouterr().out
+    assert "*amazon.titan-embed-text*" in text and "minimum 100" in text and "never" in text
+    assert "…" not in text
