@@ -90,7 +90,8 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
         The rows as they are afterwards.
 
     Raises:
-        ProviderError: the walk did not come to its end; nothing is concluded.
+        ProviderError: the walk did not come to its end and nothing is concluded, or a later call
+            for one of the submissions failed.
     """
     if not waiting:
         return []
@@ -138,12 +139,17 @@ def look(waiting: Sequence[SubmissionRow], deps: Deps) -> list[SubmissionRow]:
                 facts.record_batch(deps.ledger, account, view, key, "list")
     walk = _Walk(started, counts, tuple(listing), found)
     result = []
+    fault: ProviderError | None = None
     for row in waiting:
         try:
             with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lse:
                 result.append(_conclude(row, walk, deps, lse, provider))
         except (NotReady, LeaseLost, TransitionRefused):
             continue  # another worker is at it, or has been: its word stands
+        except ProviderError as error:
+            fault = error  # of this one nothing is concluded; the others do not wait for it
+    if fault is not None:
+        raise fault
     return result
 
 
@@ -263,7 +269,7 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[SubmissionRo
         The row as it is now, and whether the batch is proven to be ours.
 
     Raises:
-        ProviderError, DownloadError: its results could not be opened; nothing is concluded.
+        ProviderError: a fault of the account; nothing is concluded.
     """
     provider = deps.provider(row.provider)
     verdict = provisional.judge([view], row, provider)

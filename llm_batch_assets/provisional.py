@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from llm_batch_assets.errors import DownloadError, ProviderError
 from llm_batch_assets.identity import parse_wire_id
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
@@ -79,7 +80,7 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
     """Read the first lines of every candidate that has ended.
 
     Raises:
-        ProviderError, DownloadError: a result file could not be opened; nothing is concluded.
+        ProviderError: a fault of the account; nothing is concluded.
     """
     proven: list[BatchView] = []
     foreign: list[BatchView] = []
@@ -88,7 +89,14 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
         if view.status not in TERMINAL_STATUSES or not view.results:
             still.append(view)
             continue
-        tags = first_tags(view, provider)
+        try:
+            tags = first_tags(view, provider)
+        except (ProviderError, DownloadError) as error:
+            if isinstance(error, ProviderError) and error.fault == "account":
+                raise
+            # Gone, or not to be had now: of this one nobody can tell; the others can be judged.
+            still.append(view)
+            continue
         mine = tags.count(row.tag)
         if mine and mine * 2 >= len(tags):
             proven.append(view)

@@ -130,7 +130,7 @@ def _late(listing: Sequence[BatchView], provider: BatchProvider, deps: Deps, swe
         for view in verdict.proven:
             swept.untouched -= 1
             newest = views.epochs_of(deps.ledger, row.shard_id)[-1]
-            if newest.state in SENDABLE:
+            if newest.state in {"UNCERTAIN"} | SENDABLE:
                 with suppress(NotReady, LeaseLost, TransitionRefused):
                     _adopt(newest, view, provider, deps, swept)
                 continue

@@ -273,7 +273,8 @@ def waiting_by_account(ledger: Ledger) -> dict[tuple[str, str], list[SubmissionR
 def absent_and_decided(ledger: Ledger, account: str) -> list[SubmissionRow]:
     """Submissions of an account that were proven absent, and whose shard waits for no batch.
 
-    While a newer epoch still waits for its own batch, what turns up may be that one.
+    So do those that a person gave up: nobody looks for their batches any more, and yet they may
+    exist. While a newer epoch still waits for its own batch, what turns up may be that one.
     """
     s = schema.submissions
     newer = _NEWER
@@ -284,7 +285,16 @@ def absent_and_decided(ledger: Ledger, account: str) -> list[SubmissionRow]:
     )
     with ledger.read() as connection:
         rows = connection.execute(
-            joined().where(s.c.state == "ABSENT", s.c.account == account, ~waits).order_by(s.c.id)
+            joined()
+            .where(
+                sa.or_(
+                    s.c.state == "ABSENT",
+                    sa.and_(s.c.state == "UNCERTAIN", s.c.abandoned_at.is_not(None)),
+                ),
+                s.c.account == account,
+                ~waits,
+            )
+            .order_by(s.c.id)
         )
         return [as_row(SubmissionRow, row) for row in rows]
 

@@ -112,6 +112,8 @@ def unbooked(server: Server, books: _Books) -> Iterator[str]:
     for batch in server.batches:
         if batch.foreign or batch.id in books.bound:
             continue
+        if not server.labelled and batch.fate == "gone":
+            continue  # nothing that can be read tells that it is ours
         if batch.id not in books.duplicates:
             yield f"{batch.id} ({batch.tag}) is neither bound nor booked"
         elif books.duplicates[batch.id] is None:

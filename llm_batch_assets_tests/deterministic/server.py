@@ -172,7 +172,7 @@ class Server:
             foreign=foreign,
             deadline=deadline,
             listed=world.now + int(lag * SECOND),
-            fate="normal" if foreign else self.draw(weather.batch),
+            fate=self.draw({"normal": 3, "gone": 1} if foreign else weather.batch),
             start=start,
             run_end=start + int(world.seconds(5, 150) * SECOND),
             finalize=int(world.seconds(0, 10) * SECOND),

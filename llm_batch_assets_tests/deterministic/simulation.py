@@ -19,6 +19,7 @@ from llm_batch_assets.engine.sweeping import sweep
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.ledger import leases, schema
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
+from llm_batch_assets.ledger.states import LIVE
 from llm_batch_assets.ledger.submissions import joined
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets_tests.deterministic import bench
@@ -31,6 +32,8 @@ from llm_batch_assets_tests.deterministic.world import Actor, Killed, Stuck, Wor
 TURNS = 12_000
 QUIET_ROUNDS = 40
 CHECK_EVERY = 20
+PATIENCE = 3_600_000_000
+"""Microseconds after which a person gives an uncertain submission up."""
 
 
 @dataclass
@@ -203,6 +206,13 @@ class Simulation:
         ]
         return f"{revision} {shards}"
 
+    def _undecided(self) -> bool:
+        """Whether a batch is still waited for, though nothing of it is due at this moment."""
+        s = schema.submissions
+        query = sa.select(s.c.id).where(s.c.state.in_(sorted(LIVE - {"UNCERTAIN"})))
+        with self.ledger.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
     # --- workers ----------------------------------------------------------------------------------
 
     def _loop(self, deps: Deps) -> None:
@@ -255,11 +265,14 @@ class Simulation:
         while True:
             self.world.sleep(120.0)
             with deps.ledger.read() as connection:
-                query = sa.select(s.c.submission_key, s.c.state).where(s.c.hold.is_not(None))
+                lost = sa.and_(s.c.state == "UNCERTAIN", s.c.state_at < self.world.now - PATIENCE)
+                query = sa.select(s.c.submission_key, s.c.state).where(
+                    s.c.abandoned_at.is_(None), sa.or_(s.c.hold.is_not(None), lost)
+                )
                 held = connection.execute(query.order_by(s.c.id)).all()
             for key, state in held:
                 with suppress(LLMBatchError):
-                    if state == "PROVISIONAL":
+                    if state in ("PROVISIONAL", "UNCERTAIN"):
                         abandon(deps, key, "nobody can tell whose it is")
                     else:
                         release(deps, key, "mended")
@@ -286,7 +299,8 @@ class Simulation:
                 running = any(one.running and not one.cancelled for one in swept.duplicates)
                 over = world.now > horizon + 120e6 and not world.pending
                 # Three rounds: a batch that has ended may name its results at a later look.
-                idle = idle + 1 if over and not work and not running else 0
+                quiet = not work and not running and not self._undecided()
+                idle = idle + 1 if over and quiet else 0
                 if idle == 3:
                     done.append(True)
                     return
