@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -18,13 +18,16 @@ from llm_batch_assets.defs.resources import LLMBatchResource, paid_work_is_off
 from llm_batch_assets.defs.spaces import Partitions, shard_spaces
 
 if TYPE_CHECKING:
-    from llm_batch_assets.controller import Work
+    from llm_batch_assets.controller import Work, WorkKind
     from llm_batch_assets.defs.dispatch import Ask, Need
     from llm_batch_assets.deps import Deps
     from llm_batch_assets.ledger.rows import SubmissionRow
 
 POLL_SECONDS = 20.0
 """What one tick of the poll sensor may take; Dagster gives a sensor 60 s."""
+
+POLL_KINDS: Final[tuple[WorkKind, ...]] = ("stray", "cancel", "look", "poll", "clean")
+"""What the poll sensor does; runs do the other kinds."""
 
 ORPHAN_SECONDS = 120.0
 ORPHANS = 2
@@ -155,7 +158,7 @@ def llm_batch_poll(
     with llm_batch.open(actor="sensor") as deps:
         plan = engine.plan(deps)
         # Cancels and removals are cheap calls that need no run of their own.
-        work = of_kind(plan, "stray", "cancel", "look", "poll", "clean")
+        work = of_kind(plan, *POLL_KINDS)
         work += orphans(plan, here, deps.ledger.time())
         for item in work:
             if time.monotonic() > end:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from llm_batch_assets.controller import Work
-from llm_batch_assets.defs.dispatch import Dispatch, asks, need_of, needs_of_run
+from llm_batch_assets.controller import Work, WorkKind
+from llm_batch_assets.defs.dispatch import RUN_KINDS, Dispatch, asks, need_of, needs_of_run
+from llm_batch_assets.defs.sensors import POLL_KINDS
 
 ORDER = {"w": [f"d/r1/a1/p{n:05d}" for n in range(30)]}
 
@@ -77,6 +78,11 @@ def test_datasets_get_a_run_each() -> None:
     found = _asks(work)
     assert [ask.partitions for ask in found] == [["d"], ["e"]]
     assert found[0].steps == ("reconciled_records", "retry_shards")
+
+
+def test_every_kind_of_work_is_done_by_somebody() -> None:
+    assert set(get_args(WorkKind)) == RUN_KINDS.keys() | set(POLL_KINDS)
+    assert not RUN_KINDS.keys() & set(POLL_KINDS)
 
 
 def test_polls_looks_and_foreign_workloads_are_no_runs() -> None:
