@@ -221,13 +221,14 @@ class World:
                 self.advance(self.now + 200)
 
     def sleep(self, seconds: float) -> None:
-        """Let others go until so many seconds have passed.
+        """Let others go until so many seconds have passed; without workers they just pass.
 
         Raises:
             Killed: the worker is gone.
         """
         actor = self.current
         if actor is None:
+            self.advance(self.now + int(seconds * SECOND))
             return
         if actor.dead:
             raise Killed
