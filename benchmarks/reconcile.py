@@ -21,11 +21,12 @@ from pathlib import Path
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.rows import MODEL, SCHEMA, lines, wire_ids
+from llm_batch_assets.artifacts import ArtifactStore, open_store
 from llm_batch_assets.reconcile.accounting import account
 from llm_batch_assets.reconcile.model import Account, Expected, RawFile, Rules
+from llm_batch_assets.reconcile.tables import put_table
 
 TAG = "abcdefghijklmnop"
 SHARD = 50_000
@@ -123,12 +124,10 @@ def _floor(path: Path) -> float:
 
 
 def _full(shards: list[Shard], folder: Path) -> tuple[Counter[str], int]:
-    """The whole path for all shards, one after the other: (records by class, unreadable lines).
-
-    No threads: a second one gains a fifth where a core is idle, and loses more where none is.
-    """
+    """The whole path for all shards, one after the other: (records by class, unreadable lines)."""
     counts: Counter[str] = Counter()
     unreadable = 0
+    store = open_store(str(folder / "store"))
     for path, listed in shards:
         ids = listed.read_text().split("\n")
         with (
@@ -137,7 +136,7 @@ def _full(shards: list[Shard], folder: Path) -> tuple[Counter[str], int]:
         ):
             raw = RawFile(path.name, "results", _digest(path), data)
             found = account(Expected(ids, tag=TAG), RULES, [raw])
-        _write_evidence(found, folder / f"{path.stem}.parquet")
+        _write_evidence(found, store)
         for entry in found.table["cls"].value_counts().to_pylist():
             counts[entry["values"]] += entry["counts"]
         unreadable += sum(a.kind == "unreadable" for a in found.anomalies)
@@ -149,21 +148,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-_UNIQUE = {"record_id", "wire_id", "business_key", "answer_digest", "provider_request_id"}
-"""Columns of digests and ids: a dictionary gives nothing, compression little for its time."""
-
-
-def _write_evidence(found: Account, path: Path) -> None:
-    table = found.table.append_column("answer", pa.chunked_array([found.answers]))
-    names = table.column_names
-    pq.write_table(
-        table,
-        path,
-        compression={name: "none" if name in _UNIQUE else "zstd" for name in names},
-        compression_level=dict.fromkeys(set(names) - _UNIQUE, 1),
-        use_dictionary=[name for name in names if name not in _UNIQUE | {"answer"}],
-        write_statistics=False,
-    )
+def _write_evidence(found: Account, store: ArtifactStore) -> None:
+    """As the engine stores it: durable, named by its digest, the product's own Parquet settings."""
+    put_table(store, found.table)
+    put_table(store, pa.table({"answer": found.answers}))
 
 
 def _reference_equal(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import orjson
 import pytest
@@ -66,7 +67,7 @@ def test_any_text_gets_one_verdict_as_a_line(text: str) -> None:
     quick, slow = verdict(strict.line, raw), verdict(strict.line_slowly, raw)
     if quick != slow:
         # The quick parser reads integers beyond 64 bits as floats: no field takes either.
-        assert "123456789012345678901234567890" in text and "1.23" in quick
+        assert re.search(r"\d{19}", text) and "e+" in quick
 
 
 @settings(max_examples=400, deadline=None)
