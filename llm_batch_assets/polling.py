@@ -74,9 +74,10 @@ def _untold(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
     Results may be named late, so it is looked at often before it is held; given up, it is let go.
     """
     why = f"{view.batch_id} has ended, and its first lines do not tell whose it is"
-    if row.abandoned_at is not None:
+    asked_enough = row.poll_faults >= UNREADY_POLLS
+    if asked_enough and row.abandoned_at is not None:
         return finding.let_go(row, view, deps, why)
-    if row.poll_faults >= UNREADY_POLLS and row.hold is None:
+    if asked_enough and row.hold is None:
         release = (
             f"`llm-batch-assets adopt {row.shard_key} {view.batch_id}` takes it for ours, "
             f"`abandon {row.shard_key}` gives its records to human_review."

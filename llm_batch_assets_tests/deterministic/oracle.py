@@ -112,14 +112,22 @@ def unbooked(server: Server, books: _Books) -> Iterator[str]:
     for batch in server.batches:
         if batch.foreign or batch.id in books.bound:
             continue
-        if not server.labelled and batch.fate == "gone":
-            continue  # nothing that can be read tells that it is ours
+        if not server.labelled and not _tells(batch):
+            continue
         if batch.id not in books.duplicates:
             yield f"{batch.id} ({batch.tag}) is neither bound nor booked"
         elif books.duplicates[batch.id] is None:
             yield f"{batch.id} is booked, but its cancel was never taken"
     for batch_id in set(books.duplicates) & books.bound:
         yield f"{batch_id} is bound and booked as a duplicate"
+
+
+def _tells(batch: Batch) -> bool:
+    """Whether a line can be read that tells whose a batch without a label is."""
+    readable = ("good", "failed", "twice")
+    return batch.fate != "gone" and any(
+        batch.executed_at(n) is None or row in readable for n, row in enumerate(batch.rows)
+    )
 
 
 def terminal(server: Server, books: _Books, store: MemoryStore) -> Iterator[str]:

@@ -25,7 +25,10 @@ class Scenario:
     Attributes:
         workers: kinds, in order: ``loop`` (the command line's) and ``engine`` (as Dagster calls).
         frozen: whether the dataset is frozen before anybody begins.
+        twins: whether two workers have one name: a run taken for dead that goes on beside the one
+            that followed it.
         cancel_at: seconds after which a person cancels the dataset, or None.
+        abandon_at: seconds after which a person gives one of its submissions up, or None.
         store: chance that an object write or read fails.
         reuse_names: a dead worker's successor has its name, so that it takes its leases at once.
         sweep: seconds between two orphan sweeps that may cancel.
@@ -35,7 +38,9 @@ class Scenario:
     labelled: bool
     workers: tuple[str, ...]
     frozen: bool
+    twins: bool
     cancel_at: float | None
+    abandon_at: float | None
     store: float
     reuse_names: bool
     sweep: float
@@ -104,7 +109,9 @@ def scenario(seed: int) -> Scenario:
         labelled=labelled,
         workers=tuple(kinds),
         frozen=rng.random() < 0.9,
+        twins=rng.random() < 0.15,
         cancel_at=rng.uniform(5, 300) if rng.random() < 0.08 else None,
+        abandon_at=rng.uniform(5, 300) if rng.random() < 0.08 else None,
         store=some(0.2, 0.002, 0.02),
         reuse_names=rng.random() < 0.5,
         sweep=rng.choice((150.0, 400.0)),

@@ -27,7 +27,14 @@ from llm_batch_assets_tests.deterministic.oracle import faults_of
 from llm_batch_assets_tests.deterministic.provider import SimProvider
 from llm_batch_assets_tests.deterministic.scenario import PER_SHARD, POLL, Scenario, scenario
 from llm_batch_assets_tests.deterministic.server import Server
-from llm_batch_assets_tests.deterministic.world import Actor, Killed, Stuck, World
+from llm_batch_assets_tests.deterministic.world import (
+    SECOND,
+    START,
+    Actor,
+    Killed,
+    Stuck,
+    World,
+)
 
 TURNS = 12_000
 QUIET_ROUNDS = 40
@@ -124,9 +131,10 @@ class Simulation:
         world = self.world
         self.store.fault = self.scenario.store
         for number, kind in enumerate(self.scenario.workers):
-            self._start(kind, f"{kind}-{number}", f"{kind}:{number}", world.seconds(0, 3))
+            holder = "twin" if self.scenario.twins else f"{kind}:{number}"
+            self._start(kind, f"{kind}-{number}", holder, world.seconds(0, 3))
         self._start("sweep", "sweep", "sweep", self.scenario.sweep)
-        self._start("person", "person", "person", self.scenario.cancel_at or 90.0)
+        self._start("person", "person", "person", 0.0)
         for _ in range(self.scenario.weather.foreign):
             world.after(world.seconds(0, 150), self._foreign)
         world.run(self._over, self._ended, TURNS)
@@ -167,7 +175,7 @@ class Simulation:
         self.counts["restarts"] += 1
         name = f"{kind}-{len(self.scenario.workers) + self.counts['restarts']}"
         holder = actor.holder if self.scenario.reuse_names else f"{kind}:{name}"
-        if died and world.rng.random() < 0.3:
+        if died and not self.scenario.twins and world.rng.random() < 0.3:
             # As the command does at its start for processes of this machine that are gone.
             world.current = None
             leases.release_holder(self.ledger, actor.holder)
@@ -257,11 +265,14 @@ class Simulation:
             self.world.sleep(self.scenario.sweep)
 
     def _person(self, deps: Deps) -> None:
-        """Cancels, where the scenario says so; lets go what is on hold."""
-        if self.scenario.cancel_at is not None:
-            with suppress(LLMBatchError):
-                cancel(deps, dataset=bench.DATASET, reason="a person's")
+        """Cancels and gives up, where the scenario says so; lets go what is on hold."""
         s = schema.submissions
+        said = self.scenario
+        todo = [(said.cancel_at, self._cancel), (said.abandon_at, self._give_up)]
+        for at, do in sorted(((at, do) for at, do in todo if at is not None), key=lambda x: x[0]):
+            self.world.sleep(max(0.0, at - (self.world.now - START) / SECOND))
+            with suppress(LLMBatchError):
+                do(deps)
         while True:
             self.world.sleep(120.0)
             with deps.ledger.read() as connection:
@@ -277,6 +288,17 @@ class Simulation:
                     else:
                         release(deps, key, "mended")
 
+    def _cancel(self, deps: Deps) -> None:
+        cancel(deps, dataset=bench.DATASET, reason="a person's")
+
+    def _give_up(self, deps: Deps) -> None:
+        """Whatever the last submission is doing at this moment."""
+        s = schema.submissions
+        with deps.ledger.read() as connection:
+            key = connection.execute(sa.select(s.c.submission_key).order_by(s.c.id.desc())).scalar()
+        if key is not None:
+            abandon(deps, key, "a person's")
+
     # --- afterwards -------------------------------------------------------------------------------
 
     def _quiet(self) -> None:
@@ -288,8 +310,8 @@ class Simulation:
         def finish() -> None:
             deps = self.deps("last", "last")
             idle = 0
-            for _ in range(QUIET_ROUNDS):
-                world.sleep(90.0)
+            for round_ in range(QUIET_ROUNDS):
+                world.sleep(90.0 if round_ < 10 else 700.0)
                 swept = sweep(deps, cancel=True)
                 work = plan(deps)
                 for item in work:
