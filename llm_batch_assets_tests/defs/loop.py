@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import dagster as dg
 import pyarrow as pa
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
+from dagster._core.instance.types import CachingDynamicPartitionsLoader
 
 from llm_batch_assets import engine
 from llm_batch_assets.defs import build_llm_batch_assets
@@ -190,6 +192,13 @@ class Loop:
                 resources={"llm_batch": llm_batch},
             ) as context,
             dg.partition_loading_context(dynamic_partitions_store=self.instance),
+            # An instance in memory has no ref, and without one Dagster resolves requests without
+            # the partitions that the same tick adds. The daemon's context always has this loader.
+            mock.patch.object(
+                dg.SensorEvaluationContext,
+                "caching_dynamic_partitions_loader",
+                CachingDynamicPartitionsLoader(self.instance),
+            ),
         ):
             found = sensor.evaluate_tick(context)
         self._cursors[sensor.name] = found.cursor

@@ -83,6 +83,7 @@ def _points(log: Path) -> list[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_a_worker_killed_at_every_boundary(
     home: Path,
     tmp_path: Path,
