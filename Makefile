@@ -39,8 +39,7 @@ demo: $(VENV)/.demo ## One dataset from source to published, offline, in about t
 dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C
 	@$(BIN)/llm-batch-assets demo --dev $(ARGS)
 
-test: $(VENV)/.dev ## Everything that must hold: imports' layers, then the tests
-	@$(BIN)/lint-imports --no-cache
+test: lint ## Everything that must hold: style, types, layers, then the tests
 	@$(BIN)/pytest -n 2 -m "not soak" $(ARGS)
 
 soak: $(VENV)/.dev ## The long suites

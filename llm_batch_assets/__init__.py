@@ -15,7 +15,7 @@ _PUBLIC = {
     "LLMBatchError": "llm_batch_assets.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - the names are resolved by __getattr__
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
