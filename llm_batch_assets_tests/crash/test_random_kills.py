@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from llm_batch_assets_tests.crash.scene import LOCAL, Account, Scene, Tally, simulator
+from llm_batch_assets.simulator.profiles import PROFILES
+from llm_batch_assets_tests.crash.scene import ACCOUNTS, LOCAL, Account, Scene, Tally, simulator
 from llm_batch_assets_tests.crash.zygote import Zygote
 
 KILLS = 200
@@ -57,3 +59,30 @@ def test_many_random_kills(
 ) -> None:
     tally = kill_at_random(KILLS, account, tmp_path, zygote, random.Random(time.time_ns()))
     report(f"random kills, {account.provider}", tally)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", range(5))
+def test_kills_on_a_hostile_day(seed: int, tmp_path: Path, zygote: Zygote, report: Report) -> None:
+    """Everything goes wrong at the provider, and the worker dies as well."""
+    rng, account, began = random.Random(seed), ACCOUNTS["openai"], time.monotonic()
+    account = replace(account, records=60)
+    # A refused upload is asked again after half a minute and an expiry takes a whole day: those
+    # waits are not what this is about.
+    waits = ("upload", "expire")
+    faults = [f for f in PROFILES["hostile"] if f.get("route", f.get("kind")) not in waits]
+    with simulator(account, seed) as sim:
+        scene = Scene(tmp_path / "scene", sim, account, LOCAL, zygote, "none")
+        sim.faults(*faults)
+        for _ in range(2 * PER_DATASET):
+            if not scene.run_killed_after(rng.uniform(0.5, 4.0)):
+                break
+        scene.finish(withheld=True)
+        scene.assert_one_batch_each()
+        result = scene.result()
+        assert result["closed"] and result["open"] == 0
+        names = ("accepted", "human_review", "permanent_failure", "cancelled")
+        assert sum(result[name] for name in names) == 60
+        spent = time.monotonic() - began
+        report(f"hostile day {seed}", Tally(1, scene.killed, scene.runs, spent))
