@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Row
@@ -161,4 +162,9 @@ class SubmissionRow:
 def as_row(cls: type[T], row: Row[Any]) -> T:
     """A frozen shape from a result row that has its columns (and perhaps more)."""
     mapping = row._mapping
-    return cls(**{field.name: mapping[field.name] for field in fields(cls)})  # type: ignore[arg-type]
+    return cls(**{name: mapping[name] for name in _names(cls)})  # type: ignore[arg-type]
+
+
+@cache
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))

@@ -21,6 +21,7 @@ from sqlalchemy.engine import Connection
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import freeze
 from llm_batch_assets.ledger import Ledger
+from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets.settings import Settings
 from llm_batch_assets.workload import Workload
@@ -79,6 +80,16 @@ class StepLedger(Ledger):
             self.world.step(f"begin.{name}")
         with super().write(name) as connection:
             yield connection
+
+    def now(self, connection: Connection) -> int:
+        """The same as through SQL, without a round trip for each."""
+        del connection
+        return to_micros(self._clock_now()) or 0
+
+    def time(self) -> int:
+        if self.world is not None:
+            self.world.step("read")
+        return to_micros(self._clock_now()) or 0
 
 
 def _unsafe(dbapi: Any, _record: Any) -> None:
