@@ -80,6 +80,8 @@ class Standing:
     unqualified: Ints
     released: Mask | None = None
     """A person released the shard that the record was last sent in."""
+    reshape: Mask | None = None
+    """Its last batch was refused for its shape: sent again unchanged it is refused again."""
     abandoned: Mask | None = None
     """A person gave that shard up before there was evidence of it."""
 
@@ -158,6 +160,8 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
     give(bad & (s.unqualified >= 2), "human_review", "unqualified_twice")
     give(bad & policy.deterministic, "human_review", "unqualified_deterministic")
     give(s.charged >= policy.max_attempts, "human_review", "exhausted")
+    if s.reshape is not None:
+        give(s.reshape, "human_review", "reshape")
     give(s.uncharged >= policy.max_uncharged, "human_review", "uncharged_attempts")
 
     give(s.person_cancel, "cancelled", "person_cancel")

@@ -239,6 +239,7 @@ def shard_closure(
         "anomalies": {
             "rows_digest": rows_digest(anomalies),
             "counts": dict(sorted(Counter(anomalies["kind"].to_pylist()).items())),
+            **_nameless(anomalies),
         },
         "raw_files": [asdict(r) for r in context.receipts],
         "downloads": [[asdict(r) for r in receipts] for receipts in context.earlier],
@@ -246,6 +247,14 @@ def shard_closure(
         "closed": bool(account.closed or tables.confirmed),
         "warnings": _warnings(table, context),
     }
+
+
+def _nameless(anomalies: pa.Table) -> dict[str, int]:
+    """How many rows are whole and carry no id: each may be the answer of a record that is missing,
+    paid for and never to be assigned by elimination (field notes B78); absent for none.
+    """
+    count = anomalies["reason"].to_pylist().count("no_id")
+    return {"nameless": count} if count else {}
 
 
 def resolution(kind: str, confirmed: bool) -> str:

@@ -66,12 +66,17 @@ def load_attempt(store: ArtifactStore, job: JobRef) -> Attempt:
                 closure_digest=job.shards[ordinal],
                 table=table,
                 confirmed=document["confirmed"],
-                foreign=document["anomalies"]["counts"].get("unknown", 0) > 0,
+                foreign=_has_strangers(document["anomalies"]),
                 person_cancel=document["person_cancel"],
             )
         )
     records = read_table(store, job.records_digest)
     return Attempt(job.job_key, job.manifest_digest, records, tuple(shards))
+
+
+def _has_strangers(anomalies: Mapping[str, Any]) -> bool:
+    """Whether rows of a shard are no record's, by a foreign id or by none."""
+    return anomalies["counts"].get("unknown", 0) > 0 or anomalies.get("nameless", 0) > 0
 
 
 def write_job_evidence(store: ArtifactStore, job: JobRef, *, attempt: int) -> JobEvidence:

@@ -147,8 +147,18 @@ def _standing(book: Book, facts: Facts) -> Standing:
         uncharged=book.total(~charged),
         unqualified=book.total(unqualified),
         released=book.sent_in(facts.released),
+        reshape=book.per_record(_is(book.evidence["reason"], "reshape"), False),
         abandoned=book.sent_in(facts.abandoned),
     )
+
+
+def _is(column: Any, word: str) -> Mask:
+    """Where a text column has a word; nulls are elsewhere."""
+    values = one(column)
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    code = pc.index(values.dictionary, word).as_py()
+    return np.asarray(values.indices.fill_null(-2)) == code
 
 
 def _table(book: Book, ruling: Ruling, facts: Facts) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,14 @@ import pyarrow.compute as pc
 from llm_batch_assets.errors import ArtifactError, ProviderError
 from llm_batch_assets.reconcile.evidence import ShardContext
 from llm_batch_assets.reconcile.tables import EVIDENCE_SCHEMA
+
+_SHAPE = re.compile(
+    r"less records|fewer than|required minimum|request_too_large|exceeds the maximum"
+    r"|too many (?:requests in|tasks|records)",
+    re.IGNORECASE,
+)
+"""Words of a refusal that is about the file's shape: no record of it is wrong (field notes B21,
+B25; Bedrock may check its minimum at create, which is not documented)."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +49,18 @@ def unanswered(records: pa.Table, context: ShardContext) -> Unanswered:
 
     Args:
         records: the job's records table.
-        context: of basis ``refused`` (every record is a permanent failure: the provider will not
-            take this file) or ``never_sent`` (a person cancelled before any create).
+        context: of basis ``refused`` (every record is a permanent failure, because the provider
+            will not take this file; only where the file's shape is at fault it is none) or
+            ``never_sent`` (a person cancelled before any create).
 
     Raises:
         ArtifactError: for a basis that needs result files.
     """
+    rule = f"create.{context.basis}"
     if context.basis == "refused":
         cls, reason, refusal = "permanent_failure", "create_refused", context.refusal or {}
+        if _SHAPE.search(str(refusal.get("message") or "")):
+            cls, reason, rule = "retryable", "reshape", "create.reshape"
     elif context.basis == "never_sent":
         cls, reason, refusal = "cancelled", "never_sent", {}
     else:
@@ -56,7 +69,7 @@ def unanswered(records: pa.Table, context: ShardContext) -> Unanswered:
     given: Mapping[str, Any] = {
         "cls": cls,
         "reason": reason,
-        "rule": f"create.{context.basis}",
+        "rule": rule,
         "attempt": context.attempt,
         "shard": context.shard,
         "epoch": context.epoch,
