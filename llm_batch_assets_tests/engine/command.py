@@ -110,7 +110,7 @@ class Command:
             text=True,
         )
 
-    def run(self, *more: str, env: dict[str, str] | None = None, seconds: float = 60.0) -> Ended:
+    def run(self, *more: str, env: dict[str, str] | None = None, seconds: float = 100.0) -> Ended:
         """Run it to its end."""
         process = self.start(*more, env=env)
         try:
