@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
             if report.faults:
                 failed.append(seed)
                 print(f"seed {seed}: {report.faults}", flush=True)
-            elif (seed + 1) % 500 == 0:
+            elif (seed + 1) % 50 == 0:
                 print(f"{seed + 1 - options.start} seeds, {len(failed)} failed", flush=True)
         result = {
             "seeds": options.seeds,

@@ -17,11 +17,19 @@ from llm_batch_assets_tests.deterministic import bench
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault put into the product, and the seeds of which one at least has to find it."""
+    """A fault put into the product; one of the first seeds at least has to find it.
+
+    ``found_by`` is one that did, tried first to save time.
+    """
 
     name: str
     apply: Callable[[pytest.MonkeyPatch], None]
-    seeds: range = range(60)
+    found_by: int
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Which to try, in this order."""
+        return (self.found_by, *range(60))
 
 
 def _impatient(patch: pytest.MonkeyPatch) -> None:
@@ -88,12 +96,12 @@ def _one_look(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
-    Mutant("impatient", _impatient),
-    Mutant("input stays", _input_stays),
-    Mutant("retries", _retries),
-    Mutant("believes", _believes),
-    Mutant("takes short files", _takes_short_files),
-    Mutant("forgets strays", _forgets_strays),
-    Mutant("forgets answers", _forgets_answers),
-    Mutant("one look", _one_look),
+    Mutant("impatient", _impatient, 6),
+    Mutant("input stays", _input_stays, 25),
+    Mutant("retries", _retries, 1),
+    Mutant("believes", _believes, 2),
+    Mutant("takes short files", _takes_short_files, 0),
+    Mutant("forgets strays", _forgets_strays, 24),
+    Mutant("forgets answers", _forgets_answers, 22),
+    Mutant("one look", _one_look, 25),
 ]
