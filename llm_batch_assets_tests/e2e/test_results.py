@@ -184,6 +184,8 @@ def test_a_batch_that_ends_early_keeps_what_it_has(kind: str, bench: Make, sim: 
     b = _bench(bench, 2)
     b.freeze()
     sim.faults({"kind": kind, "fraction": 0.5})
+    b.drive(stop=lambda: any(s.state == "ACCOUNTED" for s in b.view.shards))
+    sim.advance(49 * 3600)  # Gemini's window is the longest
     b.drive(seconds=90)
     assert b.states() == {"accepted": set(range(2 * EACH))}
     assert b.view.attempt == 2

@@ -343,3 +343,18 @@ def test_rule_ids_are_unique_within_their_tables() -> None:
         for rule in table.values():
             assert rule.hold is None or (rule.hold in HELD and rule.cls == "retryable")
             assert not rule.unqualified or rule.cls == "retryable"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Too many concurrent jobs",
+        "Too many requests, please wait before trying again.",
+        "The maximum number of concurrent batch inference jobs is reached",
+    ],
+)
+def test_too_many_jobs_at_once_is_the_queues_not_the_files(message: str) -> None:
+    from llm_batch_assets.types import BatchFault
+    from llm_batch_assets.wire.bedrock.status import fault_rule
+
+    assert fault_rule(BatchFault(None, message)).reason == "capacity"

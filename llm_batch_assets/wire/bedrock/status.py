@@ -52,7 +52,9 @@ FAULTS: tuple[tuple[str, re.Pattern[str], Rule], ...] = tuple(
         ),
         (
             "too_many",
-            r"maximum|exceeds? .*(?:limit|size|records)|too (?:large|many)",
+            # Too many jobs at once is the queue's, not the file's.
+            r"^(?!.*(?:concurrent|throttl|too many (?:jobs|requests)))"
+            r".*(?:maximum|exceeds? .*(?:limit|size|records)|too (?:large|many))",
             Rule("bedrock.batch.too_many", "retryable", "reshape", charged=False),
         ),
         (
