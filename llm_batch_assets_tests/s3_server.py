@@ -51,9 +51,26 @@ class S3Server:
         )
 
 
+STARTS = 3
+"""A port that was free a moment ago may be another test worker's now: then other ones are tried."""
+
+
 @contextmanager
 def running_s3(directory: Path) -> Iterator[S3Server]:
     """Start a server with its data below ``directory``; stop it at the end of the block."""
+    with ExitStack() as stack:
+        for start in range(STARTS):
+            try:
+                server = stack.enter_context(_started(directory / f"start{start}"))
+                break
+            except RuntimeError:
+                if start + 1 == STARTS:
+                    raise
+        yield server
+
+
+@contextmanager
+def _started(directory: Path) -> Iterator[S3Server]:
     names = ("master", "volume", "filer", "s3")
     http = dict(zip(names, free_ports(len(names)), strict=True))
     grpc = dict(zip(names, free_ports(len(names)), strict=True))
