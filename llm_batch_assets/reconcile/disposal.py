@@ -140,9 +140,11 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
     for code, state in enumerate(STATES[:4]):
         give(s.decided == code, state, "decision")
     # What has been sent again has no standing but "in flight" until its shard is accounted.
-    if s.released is not None:
-        give(s.gone & s.released, "open", "retry", "retry", "results_gone")
-    give(s.gone & s.deadline_over, "human_review", "results_gone")
+    if s.released is not None and not facts.close_by_passed:
+        # Not after a cancel: nothing is sent again, so it would be open for ever.
+        give(s.gone & s.released & ~s.person_cancel, "open", "retry", "retry", "results_gone")
+    over = s.gone if facts.close_by_passed else s.gone & s.deadline_over
+    give(over, "human_review", "results_gone")
     give(s.gone, "open", "results_gone", "hold")
     if s.abandoned is not None:
         give(s.in_flight & s.abandoned, "human_review", "abandoned")
