@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llm_batch_assets_tests.cases import scripts, steps
+from llm_batch_assets_tests.cases import prices, scripts, steps
 from llm_batch_assets_tests.cases.driver import Case, names
 
 Step = Callable[[Case, Any, Path], None]
@@ -104,7 +104,7 @@ STEPS: dict[str, Row] = {
     "183-non-blocking-check": there(
         "defs/test_checks.py::test_an_open_revision_warns_and_the_guard_refuses"
     ),
-    "185-price-table": Row(scripts.price_table),
+    "185-price-table": Row(prices.price_table),
 }
 """Cases that need more than their files. Every other ``file`` case has the step ``files``."""
 
