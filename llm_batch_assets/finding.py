@@ -278,12 +278,12 @@ def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[SubmissionRo
     if verdict.proven:
         facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
         return row, True
-    return let_go(row, view, deps, ANOTHERS), False
+    return let_go(row, view.batch_id, deps, ANOTHERS), False
 
 
-def let_go(row: SubmissionRow, view: BatchView, deps: Deps, why: str) -> SubmissionRow:
+def let_go(row: SubmissionRow, batch_id: str, deps: Deps, why: str) -> SubmissionRow:
     """A candidate is not taken: looks go on without it."""
-    facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, why)
+    facts.reject_batch(deps.ledger, row.submission_key, batch_id, why)
     with held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease:
         return rows.transition(
             deps.ledger,
@@ -291,7 +291,7 @@ def let_go(row: SubmissionRow, view: BatchView, deps: Deps, why: str) -> Submiss
             "UNCERTAIN",
             lease=lease,
             worker=deps.worker,
-            reason=f"{view.batch_id}: {why}",
+            reason=f"{batch_id}: {why}",
             batch_id=None,
             bound_how=None,
             first_look_at=None,

@@ -13,6 +13,7 @@ from llm_batch_assets.errors import (
     ProviderError,
     TransitionRefused,
 )
+from llm_batch_assets.ledger import facts
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.database import to_micros
 from llm_batch_assets.ledger.leases import held
@@ -39,6 +40,11 @@ def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
         return row
     if row.account is not None and row.account != provider.account():
         return _missed(row, deps, "made with another credential: only that one can see the batch")
+    if row.state == "PROVISIONAL" and (own := _answered(row, deps)) is not None:
+        try:
+            return finding.let_go(row, row.batch_id, deps, f"its own create made {own}")
+        except (NotReady, LeaseLost, TransitionRefused):
+            return row
     try:
         view = provider.get(row.batch_id)
     except ProviderError as error:
@@ -54,6 +60,13 @@ def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
         if row.hold is not None and row.hold.startswith(view.batch_id):
             rows.set_hold(deps.ledger, row, None, None)  # it was held for this proof
     return observe(row, view, deps)
+
+
+def _answered(row: SubmissionRow, deps: Deps) -> str | None:
+    """The batch that a late answer named, where the candidate is another: no proof is needed."""
+    with deps.ledger.read() as connection:
+        made = [batch_id for batch_id, _ in facts.facts_of(connection, row.submission_key)]
+    return made[0] if made and row.batch_id not in made else None
 
 
 def _missed(row: SubmissionRow, deps: Deps, why: str) -> SubmissionRow:
@@ -76,7 +89,7 @@ def _untold(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:
     why = f"{view.batch_id} has ended, and its first lines do not tell whose it is"
     asked_enough = row.poll_faults >= UNREADY_POLLS
     if asked_enough and row.abandoned_at is not None:
-        return finding.let_go(row, view, deps, why)
+        return finding.let_go(row, view.batch_id, deps, why)
     if asked_enough and row.hold is None:
         release = (
             f"`llm-batch-assets adopt {row.shard_key} {view.batch_id}` takes it for ours, "

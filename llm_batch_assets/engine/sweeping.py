@@ -123,6 +123,12 @@ def _late(listing: Sequence[BatchView], provider: BatchProvider, deps: Deps, swe
         with deps.ledger.read() as connection:
             ours = facts.known_batches(connection, account)
             rejected = facts.rejected_of(connection, row.submission_key)
+            made = {batch_id for batch_id, _ in facts.facts_of(connection, row.submission_key)}
+        if row.state == "UNCERTAIN" and (known := [v for v in listing if v.batch_id in made]):
+            # Given up, and yet a late answer named its batch.
+            with suppress(NotReady, LeaseLost, TransitionRefused):
+                _adopt(row, finding.oldest(known), provider, deps, swept)
+            continue
         found = provisional.candidates(row, listing, ours=ours, rejected=rejected)
         verdict = provisional.judge(found, row, provider)
         for view in verdict.foreign:

@@ -14,7 +14,7 @@ from llm_batch_assets.engine import collecting, execute, plan
 from llm_batch_assets.engine.people import abandon, adopt
 from llm_batch_assets.engine.sweeping import Swept, sweep
 from llm_batch_assets.errors import LLMBatchError
-from llm_batch_assets.ledger import schema, views
+from llm_batch_assets.ledger import facts, schema, views
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.worker import Worker
 from llm_batch_assets_tests.deterministic import bench
@@ -192,6 +192,21 @@ def test_a_candidate_whose_results_are_gone_keeps_no_other_from_being_judged(
     one.go_on("look", rounds=3)
     assert one.shard().batch_id == one.server.batches[0].id
     assert one.shard().bound_how == "proven"
+
+
+def test_a_late_answer_settles_what_a_candidate_cannot(play: Callable[..., Play]) -> None:
+    one = play(labelled=False)
+    one.late_post(0.1)
+    one.wait(1.0)
+    theirs, ours = one.theirs("gone"), one.server.batches[0]
+    ours.listed = theirs.created + 400 * SECOND
+    one.go_on("look", rounds=2)
+    row = one.shard()
+    assert (row.state, row.batch_id) == ("PROVISIONAL", theirs.id)
+    view = SimProvider(one.server).get(ours.id)
+    facts.record_batch(one.deps.ledger, row.account or "", view, row.submission_key, "create")
+    one.go_on("poll", "look", rounds=4)
+    assert (one.shard().batch_id, one.shard().bound_how) == (ours.id, "found")
 
 
 def test_a_shard_without_files_that_is_collected_in_two_goes_is_confirmed(
