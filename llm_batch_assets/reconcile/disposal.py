@@ -33,8 +33,12 @@ CLASSES: Final = (
     "duplicate",
 )
 
-SETTLE_VERSION = "1"
-"""Version of the rules below. A published closure keeps the version that it was settled under."""
+SETTLE_VERSION = "2"
+"""Version of the rules below. A published closure keeps the version that it was settled under.
+
+2: what is missing counts towards ``max_attempts``; rows without an id make what is missing beside
+them ``mangled_ids``; ``reshape``; a hold of what was never sent ends at its deadline.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Policy:
     """What the frozen manifest says about sending again.
 
     Attributes:
-        max_attempts: in how many attempts a record may be charged.
+        max_attempts: in how many attempts a record may be charged, or missing: nobody can tell
+            whether that was paid for.
         deterministic: temperature 0 or a fixed seed: the same question gets the same answer.
         max_uncharged: in how many attempts a record may execute nothing, before a person looks.
         minimum: fewest records that the provider runs a batch for.
@@ -76,7 +81,9 @@ class Standing:
     held: Mask
     deadline_over: Mask
     charged: Ints
+    """Attempts in which it was answered or paid for, or may have been: ``missing`` counts."""
     uncharged: Ints
+    """Attempts that certainly executed nothing for it."""
     unqualified: Ints
     released: Mask | None = None
     """A person released the shard that the record was last sent in."""

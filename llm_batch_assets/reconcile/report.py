@@ -52,7 +52,8 @@ def report(account: Account) -> dict[str, Any]:
         again = [i for i, cls, *_ in rows if i in set(again) or cls == "missing"]
     if_same = None
     if missing and not (refetch or unknown or cancelled or unreached or _no_evidence(account)):
-        if_same = [i for i, cls, *_ in rows if i in set(again) or cls == "missing"]
+        # What is missing may be paid for: it uses an attempt up like what was answered.
+        if_same = [i for i, cls, *_ in rows if i in set(again) or (cls == "missing" and not last)]
     return {
         "sets": sets,
         "unqualified": [i for i, _, bad, *_ in rows if bad],

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.reconcile.book import Accounted, Attempt, Book, flags, one
 from llm_batch_assets.reconcile.disposal import (
+    CLASSES,
     NEXT,
     STATES,
     Circumstances,
@@ -71,7 +72,7 @@ class Settlement:
     ``table``: ordinal, record_id, business_key, source_version, state, next, reason, rule (of
     settlement), cls, evidence_rule, retry_reason, attempt (that decided), shard, evidence (digest
     of the closure or manifest, or a decision's id), sent_job_key and sent_shard (last send),
-    charged, unqualified, file, line, offset, length, served_model.
+    charged (by evidence), unqualified, file, line, offset, length, served_model.
     ``selection`` is what ``freeze_retry`` asks for: record_id, parent_job_key, parent_shard,
     retry_reason.
     """
@@ -109,7 +110,7 @@ def settle(attempts: Sequence[Attempt], policy: Policy, facts: Facts) -> Settlem
 
 def _standing(book: Book, facts: Facts) -> Standing:
     unqualified = flags(book.evidence["unqualified"])
-    charged = flags(book.evidence["charged"])
+    charged = _may_be_paid(book)
     held = np.asarray(one(book.evidence["hold"]).is_valid())
     attempt_of_slot = np.array([number for number, _ in book.shards], np.int64)
     accounted = book.per_record(attempt_of_slot[book.slot], -1) == book.sent_attempt
@@ -150,6 +151,11 @@ def _standing(book: Book, facts: Facts) -> Standing:
         reshape=book.per_record(_is(book.evidence["reason"], "reshape"), False),
         abandoned=book.sent_in(facts.abandoned),
     )
+
+
+def _may_be_paid(book: Book) -> Mask:
+    """Rows that use an attempt up: what a provider dropped may be on its bill all the same."""
+    return flags(book.evidence["charged"]) | (book.cls == CLASSES.index("missing"))
 
 
 def _is(column: Any, word: str) -> Mask:

@@ -13,6 +13,7 @@ from llm_batch_assets_tests.engine.bench import Bench, make_workload
 
 HIT = frozenset({1, 10})
 """The records that meet the fault; 24 records in three shards."""
+EVERYONE = set(range(24))
 
 AGAIN = "accepted in attempt 2"
 
@@ -131,6 +132,27 @@ def test_a_fault_that_lasts(row: Lasting, bench: Callable[..., Bench], sim: Simu
     assert set(b.reasons().values()) == {row.reason}
     assert b.view.attempt == row.attempts
     b.assert_no_second_batch(creates=3 + (row.attempts - 1))
+
+
+def test_what_a_provider_always_drops_is_asked_no_more_often_than_any_other(
+    bench: Callable[..., Bench], sim: Simulator
+) -> None:
+    """Nobody can tell whether a row that never came was paid for: it uses attempts up."""
+    b = bench(records=24, workload=make_workload(retry={"max_attempts": 3}))
+    b.freeze()
+    # What fails for other reasons goes along, so that no batch is without any row.
+    sim.faults(
+        {"kind": "missing", "count": 1, "total": 2, "executions": -1},
+        {"kind": "error_500", "count": 1, "total": 2, "executions": 2},
+    )
+    b.drive()
+
+    dropped = b.planned("missing")
+    assert len(dropped) == 2
+    assert b.states() == {"accepted": EVERYONE - dropped, "human_review": dropped}
+    assert set(b.reasons().values()) == {"exhausted"}
+    assert b.view.attempt == 3
+    b.assert_no_second_batch(creates=3 + 2)
 
 
 def test_nothing_is_asked_twice_at_temperature_zero(

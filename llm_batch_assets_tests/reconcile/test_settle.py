@@ -115,6 +115,13 @@ def history(letters: str, policy: Policy = POLICY, facts: Facts | None = None) -
         ("r" * 19, 3, False, ("open", "retry", "rate_limited")),
         ("r" * 20, 3, False, ("human_review", None, "uncharged_attempts")),
         ("h" * 20, 3, False, ("human_review", None, "uncharged_attempts")),
+        # What is missing may be paid for: it uses attempts up like what was answered.
+        ("m", 1, False, ("human_review", None, "exhausted")),
+        ("mm", 3, False, ("open", "retry", "no_row")),
+        ("mmm", 3, False, ("human_review", None, "exhausted")),
+        ("mxm", 3, False, ("human_review", None, "exhausted")),
+        ("rmrmr", 3, False, ("open", "retry", "rate_limited")),
+        ("mms", 3, False, ("accepted", None, "accepted")),
         ("xxs", 3, False, ("accepted", None, "accepted")),
         ("xp", 3, False, ("permanent_failure", None, "refusal")),
         ("x.", 3, False, ("open", "wait", "in_flight")),
@@ -252,7 +259,7 @@ def reference(history: list[tuple[str, bool]], policy: Policy) -> tuple[str, str
     if any(letter == "s" for letter, _ in history):
         return "accepted", None
     letter, foreign = history[-1]
-    charged = sum(x in "suxpd" for x, _ in history)
+    charged = sum(x in "suxpdm" for x, _ in history)
     unqualified = sum(x == "u" for x, _ in history)
     if letter == "p":
         return "permanent_failure", None

@@ -18,8 +18,10 @@ from llm_batch_assets.cli.verify import command
 from llm_batch_assets.errors import InputError
 from llm_batch_assets.identity import canonical_json
 from llm_batch_assets.reconcile import frozen, revision
+from llm_batch_assets.reconcile import settle as settling
+from llm_batch_assets.reconcile.book import flags
 from llm_batch_assets.reconcile.digests import rows_digest
-from llm_batch_assets.reconcile.revision import RevisionEvidence
+from llm_batch_assets.reconcile.revision import RevisionEvidence, load_revision
 from llm_batch_assets.reconcile.settle import Facts
 from llm_batch_assets.reconcile.verify import Report, verify
 from llm_batch_assets.reconcile.verify.documents import KINDS
@@ -226,6 +228,40 @@ def test_settlement_rules_of_another_version_are_not_applied(tmp_path, monkeypat
     assert any("was settled under rules 0" in note.what for note in report.notes)
     asked = verify(made.root, rules="current")
     assert asked.ok and asked.counts["revisions"] == 1
+
+
+def test_a_closure_of_version_1_stands_where_today_it_would_say_something_else(
+    tmp_path, monkeypatch
+) -> None:
+    """Version 1 counted nothing that a provider dropped: it gave close_by as the reason here."""
+
+    def dropped(wire_id: str, key: str, place: int) -> list[bytes]:
+        return [] if key in ("k003", "k050") else all_good(wire_id, key, place)
+
+    made = Builder(tmp_path / "store")
+    late = Facts(close_by_passed=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(revision, "SETTLE_VERSION", "1")
+        patch.setattr(settling, "_may_be_paid", lambda book: flags(book.evidence["charged"]))
+        for attempt in range(3):
+            if attempt:
+                made.again(made.settled().selection)
+            for shard in made.frozen[-1].manifest.shards:
+                made.collect(shard.ordinal, dropped, copies=2)
+        _, evidence = made.settle(late)
+    assert evidence.closed and evidence.states["human_review"] == 2
+    before = {path.name: path.read_bytes() for path in files(made.root)}
+    report = verify(made.root)
+    assert report.ok and "revisions" not in report.counts
+    assert any("was settled under rules 1" in note.what for note in report.notes)
+    asked = verify(made.root, rules="current")
+    assert any("reason" in fault.what for fault in asked.faults), asked.faults
+    assert load_revision(made.store, evidence.closure_digest) == evidence
+    assert {path.name: path.read_bytes() for path in files(made.root)} == before
+    # The same records settled today say so under today's version.
+    table, today = made.settle(late)
+    assert today.closure_digest != evidence.closure_digest
+    assert table.summary["reasons"]["human_review"] == {"exhausted": 2}
 
 
 @pytest.mark.parametrize(
