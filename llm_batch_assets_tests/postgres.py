@@ -32,6 +32,12 @@ class Postgres:
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process whose children serve the connections."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Postgres:
         self._folder.mkdir(parents=True)
         if self._user is not None:

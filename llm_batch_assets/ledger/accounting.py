@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from llm_batch_assets.errors import LeaseLost, TransitionRefused
-from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger import gates, schema
 from llm_batch_assets.ledger.database import Ledger, insert_first
 from llm_batch_assets.ledger.leases import Lease, fenced
 from llm_batch_assets.ledger.people import flag_cancel, log_decision, require_reason
@@ -183,6 +183,7 @@ def request_cancel(
     r = schema.revisions
     reason = require_reason(reason)
     with ledger.write("cancel") as connection:
+        gates.change(connection)
         now = ledger.now(connection)
         result = connection.execute(
             sa.update(r)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from llm_batch_assets.errors import GateClosed, TransitionRefused
+from llm_batch_assets.errors import GateClosed, LedgerError, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
+from llm_batch_assets.ledger.gates import pass_through
 from llm_batch_assets.ledger.leases import Lease, take_free
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import SENDABLE
-from llm_batch_assets.ledger.submissions import joined, load, move
+from llm_batch_assets.ledger.submissions import joined, move
 from llm_batch_assets.ledger.worker import Worker
 
 
@@ -34,48 +36,62 @@ def take(
     Returns:
         The row and its lease, or None when nothing is left.
     """
-    expires_after = int(ttl * 1_000_000)
-    while True:
-        with ledger.write("take") as connection:
-            now = ledger.now(connection)
-            query = _free(now, workload, dataset)
-            if not ledger.is_sqlite:
-                query = query.with_for_update(of=schema.submissions, skip_locked=True)
-            found = connection.execute(query).one_or_none()
-            if found is None:
-                return None
+    query = _next_free(ledger.is_sqlite, workload is not None, dataset is not None)
+    with ledger.write("take") as connection:
+        now = ledger.now(connection)
+        told = {"now": now, "workload": workload, "dataset": dataset}
+        while (found := connection.execute(query, told).one_or_none()) is not None:
             row = as_row(SubmissionRow, found)
-            lease = take_free(connection, row.target, worker.holder, now, now + expires_after)
-        # A lease that was committed after this statement's view began is found by the insert.
-        if lease is not None:
-            return row, lease
+            expires = now + int(ttl * 1_000_000)
+            lease = take_free(connection, row.target, worker.holder, now, expires)
+            # None: a lease that was committed after the query's view began. The next view has it.
+            if lease is not None:
+                return row, lease
+    return None
 
 
-def _free(now: int, workload: str | None, dataset: str | None) -> sa.Select[Any]:
-    s, r, held = schema.submissions, schema.revisions, schema.leases
+@cache
+def _next_free(is_sqlite: bool, of_workload: bool, of_dataset: bool) -> sa.Select[Any]:
+    """The one that has been due longest. Names are joined to that one, not to all that wait.
+
+    Built once: building it costs more than running it.
+    """
+    s, h, j, r = schema.submissions, schema.shards, schema.jobs, schema.revisions
+    held = schema.leases
     taken = sa.exists().where(
         held.c.target == sa.literal("submission:") + s.c.submission_key,
-        held.c.expires_at > now,
+        held.c.expires_at > sa.bindparam("now"),
     )
-    query = (
-        joined()
+    open_revision = (
+        sa.select(h.c.id)
+        .join(j, j.c.id == h.c.job_id)
+        .join(r, r.c.id == j.c.revision_id)
         .where(
-            s.c.state.in_(sorted(SENDABLE)),
-            s.c.due_at <= now,
-            s.c.hold.is_(None),
+            h.c.id == s.c.shard_id,
             r.c.hold.is_(None),
             r.c.cancel_requested_at.is_(None),
             r.c.superseded_at.is_(None),
-            ~taken,
         )
-        .order_by(s.c.id)
+    )
+    if of_workload:
+        open_revision = open_revision.where(r.c.workload == sa.bindparam("workload"))
+    if of_dataset:
+        open_revision = open_revision.where(r.c.dataset == sa.bindparam("dataset"))
+    first = (
+        sa.select(s.c.id)
+        .where(
+            sa.text(f"submissions.{schema.TO_SEND}"),
+            s.c.due_at <= sa.bindparam("now"),
+            s.c.hold.is_(None),
+            ~taken,
+            open_revision.exists(),
+        )
+        .order_by(s.c.due_at, s.c.id)
         .limit(1)
     )
-    if workload is not None:
-        query = query.where(r.c.workload == workload)
-    if dataset is not None:
-        query = query.where(r.c.dataset == dataset)
-    return query
+    if not is_sqlite:
+        first = first.with_for_update(skip_locked=True)
+    return joined().where(s.c.id == first.correlate(None).scalar_subquery())
 
 
 def claim(
@@ -111,11 +127,16 @@ def claim(
         LeaseLost: another worker has it.
     """
     with ledger.write("claim") as connection:
-        now = ledger.now(connection)
-        row = load(connection, submission_key)
+        now = pass_through(connection, ledger)
+        found = connection.execute(_TO_CLAIM, {"key": submission_key}).one_or_none()
+        if found is None:
+            raise LedgerError(f"The ledger knows no submission {submission_key}.")
+        row = as_row(SubmissionRow, found)
         if row.state not in SENDABLE:
             raise TransitionRefused(f"{row.shard_key} is {row.state}: nothing to send.")
-        _check_gates(connection, row, now)
+        _check_gates(row, found, now)
+        if found.started_at is None:
+            _start(connection, row, found.open_datasets, now)
         if exclusive:
             _check_alone(connection, row, account)
         intent: dict[str, Any] = {
@@ -142,51 +163,51 @@ def claim(
     return replace(row, state="SUBMITTING", state_at=now, **intent)
 
 
-def _check_gates(connection: Connection, row: SubmissionRow, now: int) -> None:
-    r = schema.revisions
-    query = sa.select(r).where(r.c.id == row.revision_id)
-    revision: sa.Row[Any] | None
-    if connection.dialect.name == "sqlite":
-        revision = connection.execute(query).one()
-    else:
-        # Shared: claims of one dataset do not wait for each other, a cancel waits for them. The
-        # first claim changes the row, so it takes the workload's lock before the row's own:
-        # the other way round two first claims would wait for each other.
-        started = r.c.started_at.is_not(None)
-        shared = query.where(started).with_for_update(read=True)
-        revision = connection.execute(shared).one_or_none()
-        if revision is None:
-            _lock(connection, f"{row.tenant_id}/{row.workload}")
-            revision = connection.execute(query.with_for_update()).one()
+def _to_claim() -> sa.Select[Any]:
+    """A submission with everything that its gates are judged by."""
+    s, p, r = schema.submissions, schema.provider_batches, schema.revisions
+    other = s.alias("other")
+    newest = sa.select(sa.func.max(other.c.epoch)).where(other.c.shard_id == s.c.shard_id)
+    batches = sa.select(sa.func.count()).where(p.c.submission_key == s.c.submission_key)
+    return (
+        joined()
+        .add_columns(
+            newest.scalar_subquery().label("newest_epoch"),
+            batches.scalar_subquery().label("batches"),
+            r.c.started_at,
+            r.c.open_datasets,
+            r.c.superseded_at,
+            r.c.cancel_requested_at.label("dataset_cancelled_at"),
+            r.c.cancel_reason.label("dataset_cancel_reason"),
+            r.c.hold.label("dataset_hold"),
+            r.c.hold_release.label("dataset_hold_release"),
+        )
+        .where(s.c.submission_key == sa.bindparam("key"))
+    )
+
+
+_TO_CLAIM = _to_claim()
+
+
+def _check_gates(row: SubmissionRow, gates: sa.Row[Any], now: int) -> None:
     if row.hold is not None:
         raise GateClosed(f"{row.shard_key} is on hold: {row.hold}.", remedy=row.hold_release or "")
-    if revision.hold is not None:
+    if gates.dataset_hold is not None:
         raise GateClosed(
-            f"{row.dataset} is on hold: {revision.hold}.", remedy=revision.hold_release or ""
+            f"{row.dataset} is on hold: {gates.dataset_hold}.",
+            remedy=gates.dataset_hold_release or "",
         )
-    if revision.cancel_requested_at is not None:
-        raise GateClosed(f"{row.dataset} was cancelled: {revision.cancel_reason}.")
-    if revision.superseded_at is not None:
+    if gates.dataset_cancelled_at is not None:
+        raise GateClosed(f"{row.dataset} was cancelled: {gates.dataset_cancel_reason}.")
+    if gates.superseded_at is not None:
         raise GateClosed(f"Revision {row.revision} of {row.dataset} is superseded.")
     if row.due_at > now:
         seconds = (row.due_at - now) // 1_000_000 + 1
         raise GateClosed(f"{row.shard_key} is due in {seconds} s.")
-    newest, known = _epoch_and_batches(connection, row)
-    if newest != row.epoch:
+    if gates.newest_epoch != row.epoch:
         raise GateClosed(f"{row.shard_key} has a newer epoch than {row.epoch}.")
-    if known:
+    if gates.batches:
         raise GateClosed(f"The provider already has a batch of {row.shard_key}.")
-    if revision.started_at is None:
-        _start(connection, revision, now)
-
-
-def _epoch_and_batches(connection: Connection, row: SubmissionRow) -> tuple[int, int]:
-    """The newest epoch of the shard, and how many batches are known of this submission."""
-    s, p = schema.submissions, schema.provider_batches
-    epoch = sa.select(sa.func.max(s.c.epoch)).where(s.c.shard_id == row.shard_id)
-    batches = sa.select(sa.func.count()).where(p.c.submission_key == row.submission_key)
-    found = connection.execute(sa.select(epoch.scalar_subquery(), batches.scalar_subquery())).one()
-    return int(found[0]), int(found[1])
 
 
 def _check_alone(connection: Connection, row: SubmissionRow, account: str) -> None:
@@ -213,23 +234,29 @@ def _lock(connection: Connection, name: str) -> None:
     connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
 
 
-def _start(connection: Connection, revision: Any, now: int) -> None:
+def _start(connection: Connection, row: SubmissionRow, open_datasets: int, now: int) -> None:
     """The first claim of a dataset decides ``open_datasets``, one claim at a time."""
+    if connection.dialect.name != "sqlite":
+        _lock(connection, f"{row.tenant_id}/{row.workload}")
     r = schema.revisions
     running = connection.execute(
         sa.select(sa.func.count()).where(
-            r.c.id != revision.id,
-            r.c.tenant_id == revision.tenant_id,
-            r.c.workload == revision.workload,
+            r.c.id != row.revision_id,
+            r.c.tenant_id == row.tenant_id,
+            r.c.workload == row.workload,
             r.c.started_at.is_not(None),
             r.c.closed_at.is_(None),
             r.c.superseded_at.is_(None),
         )
     ).scalar_one()
-    if running >= revision.open_datasets:
+    if running >= open_datasets:
         raise GateClosed(
-            f"{running} datasets of {revision.workload} are in progress and "
-            f"limits.open_datasets is {revision.open_datasets}.",
+            f"{running} datasets of {row.workload} are in progress and "
+            f"limits.open_datasets is {open_datasets}.",
             remedy="It opens when one of them closes.",
         )
-    connection.execute(sa.update(r).where(r.c.id == revision.id).values(started_at=now))
+    connection.execute(
+        sa.update(r)
+        .where(r.c.id == row.revision_id, r.c.started_at.is_(None))
+        .values(started_at=now)
+    )

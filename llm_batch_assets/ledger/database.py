@@ -20,7 +20,7 @@ from llm_batch_assets.types import NO_EFFECTS, Clock, Effects
 PG_SCHEMA = "llm_batch"
 VERSION_TABLE = "llm_batch_alembic_version"
 SCHEMA_MAJOR = 1
-HEAD = "0004"
+HEAD = "0005"
 """The newest migration, so that opening an up-to-date ledger needs no Alembic."""
 
 _ALEMBIC = Lock()
@@ -295,9 +295,9 @@ class Ledger:
         self.engine.dispose()
 
 
-def insert_for(connection: Connection, table: sa.Table) -> Any:
-    """An INSERT of this database's kind, which can say what happens on a conflict."""
-    if connection.dialect.name == "sqlite":
+def insert_for(dialect: str, table: sa.Table) -> Any:
+    """An INSERT of this kind of database, which can say what happens on a conflict."""
+    if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert
     else:
         from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
@@ -311,7 +311,7 @@ def insert_first(connection: Connection, table: sa.Table, row: dict[str, Any]) -
         True when this call wrote it.
     """
     result = connection.execute(
-        insert_for(connection, table).values(**row).on_conflict_do_nothing()
+        insert_for(connection.dialect.name, table).values(**row).on_conflict_do_nothing()
     )
     return result.rowcount == 1
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from llm_batch_assets.errors import GateClosed, LeaseLost, TransitionRefused
-from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger import gates, schema
 from llm_batch_assets.ledger.database import Ledger, insert_first
 from llm_batch_assets.ledger.labels import Label, bind_labels
 from llm_batch_assets.ledger.leases import Lease, fenced
@@ -145,6 +145,8 @@ def open_revision(
         LabelConflict, GateClosed: as ``bind_labels`` and ``check_open_datasets``.
     """
     with ledger.write("freeze") as connection:
+        if supersedes is not None:
+            gates.change(connection)
         now = ledger.now(connection)
         known = find_revision(
             connection, revision.tenant_id, revision.workload, revision.dataset, revision.revision
@@ -185,6 +187,7 @@ def mark_superseded(
     Returns:
         False when it was superseded before.
     """
+    gates.change(connection)
     r = schema.revisions
     result = connection.execute(
         sa.update(r)

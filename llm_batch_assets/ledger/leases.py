@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from threading import Event, Thread
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -68,16 +70,26 @@ def take_free(
     connection: Connection, target: str, holder: str, now: int, expires: int
 ) -> Lease | None:
     """Take a lease in the caller's transaction; None when somebody took it a moment ago."""
-    upsert = insert_for(connection, leases).values(
-        target=target, token=1, holder=holder, expires_at=expires
-    )
-    taken = upsert.on_conflict_do_update(
-        index_elements=[leases.c.target],
-        set_={"token": leases.c.token + 1, "holder": holder, "expires_at": expires},
-        where=leases.c.expires_at <= now,
-    ).returning(leases.c.token)
-    token = connection.execute(taken).scalar_one_or_none()
+    values = {"target": target, "token": 1, "holder": holder, "expires_at": expires}
+    token = connection.execute(
+        _upsert(connection.dialect.name), values | {"now": now}
+    ).scalar_one_or_none()
     return None if token is None else Lease(target, int(token), holder, expires)
+
+
+@cache
+def _upsert(dialect: str) -> Any:
+    """Built once per kind of database: building a statement costs as much as running it."""
+    insert = insert_for(dialect, leases)
+    return insert.on_conflict_do_update(
+        index_elements=[leases.c.target],
+        set_={
+            "token": leases.c.token + 1,
+            "holder": insert.excluded.holder,
+            "expires_at": insert.excluded.expires_at,
+        },
+        where=leases.c.expires_at <= sa.bindparam("now"),
+    ).returning(leases.c.token)
 
 
 def renew(ledger: Ledger, lease: Lease, ttl: float) -> Lease:
@@ -194,10 +206,19 @@ def kept(
 
 def fenced(lease: Lease, now: int) -> sa.ColumnElement[bool]:
     """The condition that a decision carries in its own ``WHERE``; ``now`` is the ledger's."""
-    return sa.exists(
-        sa.select(leases.c.target).where(
-            leases.c.target == lease.target,
-            leases.c.token == lease.token,
-            leases.c.expires_at > now,
-        )
+    return FENCE.params(fence_of(lease, now))
+
+
+def fence_of(lease: Lease, now: int) -> dict[str, Any]:
+    """What ``FENCE`` is told when a statement that carries it is executed."""
+    return {"fence_target": lease.target, "fence_token": lease.token, "fence_now": now}
+
+
+FENCE = sa.exists(
+    sa.select(leases.c.target).where(
+        leases.c.target == sa.bindparam("fence_target"),
+        leases.c.token == sa.bindparam("fence_token"),
+        leases.c.expires_at > sa.bindparam("fence_now"),
     )
+)
+"""The lease is the newest and has not expired, in the parameters that ``fence_of`` gives."""

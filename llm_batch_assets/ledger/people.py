@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from llm_batch_assets.errors import GateClosed, InputError
-from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger import gates, schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
 from llm_batch_assets.ledger.states import ENDED
@@ -103,6 +103,7 @@ def hold_dataset(ledger: Ledger, revision: RevisionRow, worker: Worker, reason: 
     """Keep a dataset from sending until it is released. Collecting goes on."""
     r = schema.revisions
     with ledger.write("hold_dataset") as connection:
+        gates.change(connection)
         log_decision(connection, ledger, revision.target, "hold", worker, reason)
         connection.execute(
             sa.update(r)
@@ -118,6 +119,7 @@ def hold_submission(ledger: Ledger, row: SubmissionRow, worker: Worker, reason: 
     """Keep one submission from being sent until it is released."""
     s = schema.submissions
     with ledger.write("hold_submission") as connection:
+        gates.change(connection)
         log_decision(connection, ledger, row.target, "hold", worker, reason)
         connection.execute(
             sa.update(s)
@@ -182,6 +184,7 @@ def abandon(ledger: Ledger, row: SubmissionRow, worker: Worker, reason: str) -> 
     """
     s, r = schema.submissions, schema.revisions
     with ledger.write("abandon") as connection:
+        gates.change(connection)
         closed = connection.execute(
             sa.select(r.c.closed_at).where(r.c.id == row.revision_id)
         ).scalar_one()

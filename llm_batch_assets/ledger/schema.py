@@ -17,11 +17,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 # SQLite gives rowid semantics (autoincrement) only to INTEGER primary keys.
 Id = BigInteger().with_variant(Integer, "sqlite")
 Micros = BigInteger
+
+TO_SEND = "state IN ('VALIDATED', 'UPLOADED')"
+"""``states.SENDABLE`` as an index and the query that shall use it spell it, word for word."""
 
 metadata = MetaData()
 
@@ -188,6 +192,14 @@ submissions = Table(
     Column("anomalies", Integer),
     UniqueConstraint("shard_id", "epoch"),
     Index("submissions_by_state", "state", "due_at"),
+    # What waits to be sent, in the order in which it is taken; small however long the history.
+    Index(
+        "submissions_to_send",
+        "due_at",
+        "id",
+        sqlite_where=text(TO_SEND),
+        postgresql_where=text(TO_SEND),
+    ),
 )
 
 transitions = Table(

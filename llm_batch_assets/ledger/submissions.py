@@ -14,7 +14,7 @@ from llm_batch_assets.errors import GateClosed, LeaseLost, LedgerError, Transiti
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.freezing import insert_submissions
-from llm_batch_assets.ledger.leases import Lease, fenced
+from llm_batch_assets.ledger.leases import FENCE, Lease, fence_of
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import ARCS
 from llm_batch_assets.ledger.worker import Worker
@@ -60,11 +60,18 @@ def joined() -> sa.Select[Any]:
     return _JOINED
 
 
+_FIND = _JOINED.where(schema.submissions.c.submission_key == sa.bindparam("key"))
+_MOVE = sa.update(schema.submissions).where(
+    schema.submissions.c.id == sa.bindparam("of_id"),
+    schema.submissions.c.state == sa.bindparam("of_state"),
+    FENCE,
+)
+_TOLD = sa.insert(schema.transitions)
+
+
 def find(connection: Connection, submission_key: str) -> SubmissionRow | None:
     """One submission by its key, or None."""
-    row = connection.execute(
-        joined().where(schema.submissions.c.submission_key == submission_key)
-    ).one_or_none()
+    row = connection.execute(_FIND, {"key": submission_key}).one_or_none()
     return None if row is None else as_row(SubmissionRow, row)
 
 
@@ -124,28 +131,26 @@ def move(
     if raw_status is not None:
         values["raw_status"] = raw_status
     s = schema.submissions
+    changed = {"state": to, "state_at": now, **values}
     result = connection.execute(
-        sa.update(s)
-        .where(s.c.id == row.id, s.c.state == row.state, fenced(lease, now))
-        .values(state=to, state_at=now, **values)
+        _MOVE, {"of_id": row.id, "of_state": row.state, **fence_of(lease, now), **changed}
     )
     if result.rowcount != 1:
         state = connection.execute(sa.select(s.c.state).where(s.c.id == row.id)).scalar_one()
         if state != row.state:
             raise TransitionRefused(f"{row.shard_key} is {state}, no longer {row.state}.")
         raise LeaseLost(f"The lease on {lease.target} has expired or was taken.")
-    connection.execute(
-        sa.insert(schema.transitions).values(
-            submission_id=row.id,
-            from_state=row.state,
-            to_state=to,
-            at=now,
-            actor=worker.actor,
-            run_id=worker.run_id,
-            reason=reason[:500],
-            raw_status=raw_status,
-        )
-    )
+    told = {
+        "submission_id": row.id,
+        "from_state": row.state,
+        "to_state": to,
+        "at": now,
+        "actor": worker.actor,
+        "run_id": worker.run_id,
+        "reason": reason[:500],
+        "raw_status": raw_status,
+    }
+    connection.execute(_TOLD, told)
 
 
 def transition(
