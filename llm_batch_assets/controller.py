@@ -315,9 +315,12 @@ def _why(
         return Waiting(revision.dataset, name, f"hold: {shard.hold}", release=shard.hold_release)
     if shard.state in POLLED:
         progress = "?" if shard.total is None else f"{shard.done or 0}/{shard.total}"
-        return Waiting(
-            revision.dataset, name, f"{shard.state} {progress}", until=poll_due(shard, settings)
-        )
+        why = f"{shard.state} {progress}"
+        if shard.last_error is not None:
+            why += f": {shard.last_error}"
+        elif shard.poll_faults:
+            why += f": it has ended and names no result file yet ({shard.poll_faults} looks)"
+        return Waiting(revision.dataset, name, why, until=poll_due(shard, settings))
     if shard.state in LIVE:
         why = f"{shard.state}: {shard.last_error or 'its create has not answered yet'}"
         if shard.account is None or shard.post_deadline is None:
@@ -325,7 +328,8 @@ def _why(
         until = look_due(shard, snapshot.last_look.get(shard.account), settings)
         release = "A look at the provider's list finds its batch, or two prove that there is none."
         return Waiting(revision.dataset, name, why, until, release)
-    return Waiting(revision.dataset, name, shard.state, until=shard.due_at)
+    why = shard.state if shard.last_error is None else f"{shard.state}: {shard.last_error}"
+    return Waiting(revision.dataset, name, why, until=shard.due_at)
 
 
 def _shard_work(kind: WorkKind, shard: SubmissionRow, at: int) -> Work:

@@ -29,6 +29,11 @@ UNREADY_POLLS = 20
 its silence are taken as the answer (field notes B32 and B33: files appear late)."""
 
 
+GONE_LOOKS = 6
+"""So often what can be recalled no more, or a result file that answers 404, is asked for again:
+one failure may be our own."""
+
+
 def poll(row: SubmissionRow, deps: Deps) -> SubmissionRow:
     """Look once at a bound batch and take the arc that its status names, if any.
 
@@ -70,15 +75,57 @@ def _answered(row: SubmissionRow, deps: Deps) -> str | None:
 
 
 def _missed(row: SubmissionRow, deps: Deps, why: str) -> SubmissionRow:
-    """A failed look changes nothing but when the next one is due."""
+    """A failed look changes nothing but when the next one is due, until nothing can be recalled."""
+    now = deps.ledger.time()
+    if row.poll_faults >= GONE_LOOKS and past_recall(row, now):
+        return _gone(row, deps, f"past its provider's time for results: {why}")
     rows.note(
         deps.ledger,
         row,
-        polled_at=deps.ledger.time(),
+        polled_at=now,
         poll_faults=row.poll_faults + 1,
         last_error=why[:500],
     )
     return row
+
+
+def past_recall(row: SubmissionRow, now: int) -> bool:
+    """Whether the provider keeps no results of this batch any more, whatever they were.
+
+    Where no look has told when the batch was made, the binding is the later and careful reading.
+    """
+    deadline = row.result_deadline or result_deadline(
+        row.provider, row.provider_created_at or row.bound_at
+    )
+    return deadline is not None and now >= deadline
+
+
+def _gone(row: SubmissionRow, deps: Deps, why: str) -> SubmissionRow:
+    """Nothing that is asked for later can answer: paid and lost, and a person decides."""
+    try:
+        with (
+            held(deps.ledger, row.target, deps.worker.holder, deps.settings.lease_ttl) as lease,
+            deps.ledger.write("past_recall") as connection,
+        ):
+            for to in ("RESULTS_AVAILABLE", "RESULTS_GONE"):
+                rows.move(
+                    connection,
+                    deps.ledger,
+                    row,
+                    to,
+                    lease=lease,
+                    worker=deps.worker,
+                    reason=why,
+                    polled_at=deps.ledger.now(connection),
+                    last_error=why[:500],
+                    # What it waited for cannot come any more.
+                    hold=None,
+                    hold_release=None,
+                )
+                row = rows.load(connection, row.submission_key)
+            return row
+    except (NotReady, LeaseLost, TransitionRefused):
+        return row  # another worker is at it
 
 
 def _untold(row: SubmissionRow, view: BatchView, deps: Deps) -> SubmissionRow:

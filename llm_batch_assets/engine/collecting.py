@@ -37,12 +37,14 @@ from llm_batch_assets.ledger.leases import Lease, kept
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import COLLECTABLE, POLLED
 from llm_batch_assets.manifest import load_manifest
+from llm_batch_assets.polling import GONE_LOOKS, past_recall
 from llm_batch_assets.reconcile.evidence import (
     AccountLike,
     ShardEvidence,
     load_shard_evidence,
     same_bytes,
 )
+from llm_batch_assets.retention import TOTAL_LOSS
 from llm_batch_assets.types import TERMINAL_STATUSES, BatchView, Receipt
 
 MAX_DOWNLOADS = 6
@@ -50,9 +52,6 @@ MAX_DOWNLOADS = 6
 
 COLLECT_BACKOFF = (5.0, 900.0)
 """First and longest wait in seconds after a download that failed."""
-
-GONE_LOOKS = 6
-"""So often a result file that answers 404 is asked for again before it counts as gone."""
 
 PASSING_REASONS = frozenset({"capacity", "server_error", "timeout"})
 """Why a batch may fail as a whole and the same batch may pass later."""
@@ -81,8 +80,8 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
         deps.progress("collect", current.shard_key)
         try:
             return _collect(current, deps, lease)
-        except ResultsGone as error:
-            if not error.certain and _may_come_back(current, deps):
+        except (ProviderError, DownloadError) as error:
+            if not _is_gone(current, error, deps):
                 _postpone(current, deps, error)
                 raise
             gone = rows.transition(
@@ -95,9 +94,6 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
                 last_error=str(error)[:500],
             )
             return _outcome(row, gone, None)
-        except (ProviderError, DownloadError) as error:
-            _postpone(current, deps, error)
-            raise
 
 
 def _postpone(row: SubmissionRow, deps: Deps, error: Exception) -> None:
@@ -113,10 +109,18 @@ def _postpone(row: SubmissionRow, deps: Deps, error: Exception) -> None:
     )
 
 
-def _may_come_back(row: SubmissionRow, deps: Deps) -> bool:
-    """Results that answered 404 were there later (B08), as long as the provider keeps them."""
-    kept_still = row.result_deadline is None or deps.ledger.time() < row.result_deadline
-    return kept_still and row.tries < GONE_LOOKS
+def _is_gone(row: SubmissionRow, error: Exception, deps: Deps) -> bool:
+    """Whether there is nothing to be fetched any more: paid and lost.
+
+    Results that answered 404 were there later (B08), as long as the provider keeps them. What the
+    provider keeps no longer is not asked for ever, whatever it answers; one failure may be ours.
+    """
+    if row.state != "RESULTS_AVAILABLE":
+        return False
+    over = past_recall(row, deps.ledger.time())
+    if isinstance(error, ResultsGone):
+        return error.certain or over or row.tries >= GONE_LOOKS
+    return over and row.tries >= GONE_LOOKS
 
 
 def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
@@ -132,7 +136,7 @@ def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
         return _write(row, judged, fetched, deps, lease)
     if row.state == "RESULTS_AVAILABLE":
         view = _look(row, deps)
-        if _paid_and_lost(view):
+        if _paid_and_lost(view, row.provider):
             raise ResultsGone(
                 f"{row.batch_id} says that {view.counts.completed} records were answered, and "
                 "names no result file."
@@ -170,14 +174,18 @@ def _look(row: SubmissionRow, deps: Deps) -> BatchView:
     return view
 
 
-def _paid_and_lost(view: BatchView) -> bool:
+def _paid_and_lost(view: BatchView, provider: str) -> bool:
     """Its own counts say that records were answered, and after all patience there is no file.
 
-    A bucket's lifecycle may have removed it, or a permission hides it: sending the records again
-    would pay twice, so a person decides. An expired job that keeps nothing is another thing.
+    A bucket's lifecycle may have removed it, or a permission hides it, or its time is over: sending
+    the records again would pay twice, so a person decides. A job that expired where expiry keeps
+    nothing is another thing.
     """
     named = any(ref.kind != "bedrock_manifest" for ref in view.results)
-    return view.status == "done" and not named and bool(view.counts.completed)
+    kept = view.status == "done" or (
+        view.status in ("expired", "cancelled") and provider not in TOTAL_LOSS
+    )
+    return kept and not named and bool(view.counts.completed)
 
 
 def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, AccountLike]:

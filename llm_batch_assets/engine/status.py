@@ -168,7 +168,7 @@ def _shard(
     shard: SubmissionRow, waiting: controller.Waiting | None, due: Mapping[str | None, str]
 ) -> dict[str, Any]:
     why = shard.hold or (waiting.why if waiting else None) or shard.last_error
-    if shard.state == "PROVISIONAL":
+    if shard.state == "PROVISIONAL" and shard.hold is None:
         why = "one candidate fits; the tag in its first result line proves it, or it is let go"
     return {
         "shard": shard.shard_key,
