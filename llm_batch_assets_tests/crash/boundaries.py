@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -82,24 +79,11 @@ def _inside(at: float, spans: list[tuple[float, float]]) -> bool:
 def watch(scene: Scene) -> Watched:
     """Run a scene's command once, in a process of its own, with every record switched on."""
     log, seen = scene.folder / "boundaries.tsv", scene.folder / "seen.json"
-    module = "llm_batch_assets_tests.crash.recorded"
     others = len(scene.account.more_calls)
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(seen), *scene.command.argv()[3:]],
-        env=scene.command.env
-        | {"LLM_BATCH_EFFECTS_LOG": str(log), "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=scene.folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0 and seen.exists(), done.stderr
+    code = scene.run({"LLM_BATCH_EFFECTS_LOG": str(log)}, seen)
+    assert code == 0 and seen.exists(), scene.said()
     records = json.loads(seen.read_text(encoding="utf-8"))
-    assert records["code"] == 0, (done.stdout, done.stderr)
-    scene.runs += 1
-    (scene.folder / f"run{scene.runs}.out").write_text(done.stdout, encoding="utf-8")
-    (scene.folder / f"run{scene.runs}.err").write_text(done.stderr, encoding="utf-8")
+    assert records["code"] == 0, scene.said()
     lines = [line.split("\t") for line in log.read_text(encoding="ascii").splitlines()]
     artifacts = str(scene.folder / "home" / "artifacts")
     return Watched(

@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 
 from llm_batch_assets_tests.crash.scene import ACCOUNTS, Account, Backend, Tally
-from llm_batch_assets_tests.crash.zygote import Zygote
 from llm_batch_assets_tests.postgres import Postgres
 from llm_batch_assets_tests.providers.faulty_s3 import FaultyS3
 from llm_batch_assets_tests.s3_server import S3Server
 from llm_batch_assets_tests.scripted_server import Request, Wire
 
 PROVIDERS = (*ACCOUNTS, "bedrock")
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """One process that forks every run of this session."""
-    with Zygote(*(f"llm_batch_assets.providers.{name}" for name in PROVIDERS)) as running:
-        yield running
 
 
 @pytest.fixture(params=PROVIDERS)

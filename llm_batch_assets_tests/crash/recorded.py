@@ -1,7 +1,7 @@
 """One run that is watched from outside: HTTP calls, commits and renames, beside its boundaries.
 
-``python -m llm_batch_assets_tests.crash.recorded FILE ARGUMENTS…`` runs the command with the
-environment as it is and writes what it saw to FILE. The records do not rest on the package's own
+``main([FILE, *ARGUMENTS])`` runs the command in a process of its own, with the environment as it
+is, and writes what it saw to FILE. The records do not rest on the package's own
 hook: SQLAlchemy says when a connection commits, the interpreter's audit hook says when a file gets
 its name, and the simulator's log has the calls.
 """
@@ -12,16 +12,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Watch one run of the command."""
     import sqlalchemy as sa
     from sqlalchemy.engine import Connection, Engine
 
-    target, *arguments = sys.argv[1:]
+    target, *arguments = argv
     commits: list[float] = []
     links: list[tuple[float, str]] = []
     writes: set[int] = set()
@@ -58,7 +59,3 @@ def main() -> None:
         Path(target).write_text(
             json.dumps({"code": code, "commits": commits, "links": links}), encoding="utf-8"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import threading
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 from llm_batch_assets.ledger import Ledger, views
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.workload import Workload
-from llm_batch_assets_tests.crash.zygote import Zygote
 from llm_batch_assets_tests.engine.bench import make_workload
 from llm_batch_assets_tests.engine.command import Command
+from llm_batch_assets_tests.zygote import Forked
 
 LONGEST_RUN = 60.0
 MAX_RUNS = 12
@@ -124,10 +122,9 @@ class Scene:
         sim: Simulator,
         account: Account,
         backend: Backend,
-        zygote: Zygote | None,
         story: str = "plain",
     ) -> None:
-        self.sim, self.zygote, self.folder = sim, zygote, folder
+        self.sim, self.folder = sim, folder
         self.account, self.records = account, account.records
         faulty = sum(fault.get("total", 0) for fault in STORIES[story])
         self.people = faulty if account.retries_are_too_small else 0
@@ -146,41 +143,36 @@ class Scene:
             },
         )
         self.killed = 0
-        self.runs = 0
-        self.pid = 0
+        self.process: Forked | None = None
 
     # --- processes ------------------------------------------------------------------------------
 
-    def start(self, env: Mapping[str, str] | None = None) -> int:
-        """Start ``llm-batch-assets run``; gives the process id."""
-        self.runs += 1
-        given = {**self.command.env, **(env or {})}
-        assert self.zygote is not None
-        arguments = self.command.argv()[3:]
-        self.pid = self.zygote.start(arguments, given, self.folder, f"run{self.runs}")
-        return self.pid
+    @property
+    def runs(self) -> int:
+        """How often it was started."""
+        return self.command.runs
+
+    def start(self, env: Mapping[str, str] | None = None, seen: Path | None = None) -> int:
+        """Start ``llm-batch-assets run`` (watched, into a file); gives the process id."""
+        self.process = self.command.start(env=env, seen=seen)
+        return self.process.pid
 
     def wait(self) -> int:
         """The exit code of the process that was started, or minus a signal."""
-        assert self.zygote is not None
-        hung = threading.Event()
-
-        def end() -> None:
-            hung.set()
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-        watchdog = threading.Timer(LONGEST_RUN, end)
-        watchdog.start()
-        code = self.zygote.wait()
-        watchdog.cancel()
-        assert not hung.is_set(), f"a run took {LONGEST_RUN} s\n{self.ledger()}\n{self.history()}"
+        assert self.process is not None
+        try:
+            code = self.process.wait(LONGEST_RUN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(
+                f"a run took {LONGEST_RUN} s\n{self.ledger()}\n{self.history()}"
+            ) from None
         self.killed += code == -signal.SIGKILL
         return code
 
-    def run(self, env: Mapping[str, str] | None = None) -> int:
+    def run(self, env: Mapping[str, str] | None = None, seen: Path | None = None) -> int:
         """Start, and wait for the end."""
-        self.start(env)
+        self.start(env, seen)
         return self.wait()
 
     def run_killed_at(self, point: str) -> bool:
@@ -191,12 +183,10 @@ class Scene:
 
     def run_killed_after(self, seconds: float) -> bool:
         """Run with a kill after some wall-clock time; whether it was still alive."""
-        pid = self.start()
+        self.start()
         time.sleep(seconds)
-        # The zygote reaps its child, so a finished run's id may be gone, and is never another's
-        # so soon.
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        assert self.process is not None
+        self.process.kill()
         code = self.wait()
         assert code in (0, -signal.SIGKILL), self.said()
         return code == -signal.SIGKILL
@@ -210,14 +200,16 @@ class Scene:
 
     def result(self) -> dict[str, Any]:
         """What the latest run printed."""
-        out = (self.folder / f"run{self.runs}.out").read_text(encoding="utf-8")
+        assert self.process is not None
+        out = self.process.out.read_text(encoding="utf-8")
         found = json.loads(out.strip().splitlines()[-1])
         assert isinstance(found, dict)
         return found
 
     def said(self) -> str:
         """Everything that the latest run said."""
-        files = [self.folder / f"run{self.runs}.{end}" for end in ("out", "err")]
+        assert self.process is not None
+        files = (self.process.out, self.process.err)
         return "\n".join(file.read_text(encoding="utf-8")[-3000:] for file in files)
 
     # --- the judge: the simulator's own log, list and meter ---------------------------------------

@@ -24,7 +24,6 @@ from llm_batch_assets_tests.crash.scene import (
     simulator,
     spread,
 )
-from llm_batch_assets_tests.crash.zygote import Zygote
 
 SEED = 20261130
 SAMPLE_SECONDS = 12.0
@@ -41,7 +40,7 @@ def watched(account: Account, folder: Path, story: str) -> Watched:
     key = (account.provider, story)
     if key not in _SEEN:
         with simulator(account) as sim:
-            scene = Scene(folder, sim, account, LOCAL, None, story)
+            scene = Scene(folder, sim, account, LOCAL, story)
             _SEEN[key] = watch(scene)
             scene.assert_sound()
     return _SEEN[key]
@@ -68,7 +67,6 @@ def survive(
     backend: Backend,
     story: str,
     folder: Path,
-    zygote: Zygote,
     tally: Tally,
     until: float | None = None,
 ) -> None:
@@ -77,7 +75,7 @@ def survive(
         if until is not None and time.monotonic() > until:
             return
         with simulator(account) as sim:
-            scene = Scene(folder / f"{story}{number}", sim, account, backend, zygote, story)
+            scene = Scene(folder / f"{story}{number}", sim, account, backend, story)
             scene.run_killed_at(point)
             try:
                 scene.finish()
@@ -90,15 +88,13 @@ def survive(
             scene.clean()
 
 
-def test_a_sample_of_all_boundaries(
-    account: Account, tmp_path: Path, zygote: Zygote, report: Report
-) -> None:
+def test_a_sample_of_all_boundaries(account: Account, tmp_path: Path, report: Report) -> None:
     tally, began = Tally(), time.monotonic()
     rng = random.Random(f"{SEED}/{account.provider}")
     for story in ("rough", "plain"):
         points = spread(watched(account, tmp_path / f"seen-{story}", story).points(), 60, rng)
         until = time.monotonic() + SAMPLE_SECONDS / 2
-        survive(points, account, LOCAL, story, tmp_path, zygote, tally, until)
+        survive(points, account, LOCAL, story, tmp_path, tally, until)
     tally.seconds = time.monotonic() - began
     report(f"boundaries, sample, {account.provider} on {LOCAL.name}", tally)
     assert tally.killed >= 2
@@ -107,12 +103,10 @@ def test_a_sample_of_all_boundaries(
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("story", ["plain", "rough"])
-def test_all_boundaries(
-    story: str, account: Account, tmp_path: Path, zygote: Zygote, report: Report
-) -> None:
+def test_all_boundaries(story: str, account: Account, tmp_path: Path, report: Report) -> None:
     tally, began = Tally(), time.monotonic()
     points = watched(account, tmp_path / "seen", story).points()
-    survive(points, account, LOCAL, story, tmp_path, zygote, tally)
+    survive(points, account, LOCAL, story, tmp_path, tally)
     tally.seconds = time.monotonic() - began
     report(f"boundaries, all of {story}, {account.provider} on {LOCAL.name}", tally)
     # A poll more or less is the weather; everything else comes each time.
@@ -127,14 +121,13 @@ def test_each_kind_of_boundary_on_postgres_and_s3(
     account: Account,
     postgres_and_s3: Backend,
     tmp_path: Path,
-    zygote: Zygote,
     report: Report,
 ) -> None:
     tally, began = Tally(), time.monotonic()
     everything = watched(account, tmp_path / "seen", story).points()
     kinds = {point.rsplit(":", 1)[0] for point in everything}
     points = spread(everything, len(kinds), random.Random(f"{SEED}/{account.provider}/{story}"))
-    survive(points, account, postgres_and_s3, story, tmp_path, zygote, tally)
+    survive(points, account, postgres_and_s3, story, tmp_path, tally)
     tally.seconds = time.monotonic() - began
     report(f"boundaries, kinds of {story}, {account.provider} on {postgres_and_s3.name}", tally)
     assert tally.killed >= 0.9 * len(points)

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 
 from llm_batch_assets.ledger import Ledger, schema
 from llm_batch_assets_tests.crash.scene import ACCOUNTS, LOCAL, Account, Scene, simulator
-from llm_batch_assets_tests.crash.zygote import Zygote
 
 SECONDS = 60.0
 
@@ -75,9 +74,9 @@ def booked_duplicates(scene: Scene) -> set[str]:
         ledger.close()
 
 
-def test_it_wakes_when_the_other_is_done(account: Account, tmp_path: Path, zygote: Zygote) -> None:
+def test_it_wakes_when_the_other_is_done(account: Account, tmp_path: Path) -> None:
     with simulator(account) as sim:
-        scene = Scene(tmp_path / "scene", sim, account, LOCAL, zygote, "plain")
+        scene = Scene(tmp_path / "scene", sim, account, LOCAL, "plain")
         pause_and_take_over(scene, "provider.create:before:1", None)
         if account.provider != "anthropic":
             scene.assert_sound()
@@ -91,10 +90,10 @@ def test_it_wakes_when_the_other_is_done(account: Account, tmp_path: Path, zygot
 
 
 @pytest.mark.soak
-def test_it_wakes_before_its_lease_check(account: Account, tmp_path: Path, zygote: Zygote) -> None:
+def test_it_wakes_before_its_lease_check(account: Account, tmp_path: Path) -> None:
     """Stopped between the claim and the check: the check finds the lease gone, nothing is sent."""
     with simulator(account) as sim:
-        scene = Scene(tmp_path / "scene", sim, account, LOCAL, zygote, "plain")
+        scene = Scene(tmp_path / "scene", sim, account, LOCAL, "plain")
         pause_and_take_over(scene, "commit.claim:after:1", None)
         scene.assert_sound()
         assert booked_duplicates(scene) == set()
@@ -102,10 +101,10 @@ def test_it_wakes_before_its_lease_check(account: Account, tmp_path: Path, zygot
 
 @pytest.mark.soak
 @pytest.mark.parametrize("provider", ["openai", "gemini"])
-def test_it_wakes_when_the_upload_is_deleted(provider: str, tmp_path: Path, zygote: Zygote) -> None:
+def test_it_wakes_when_the_upload_is_deleted(provider: str, tmp_path: Path) -> None:
     """The earliest instant at which a second create may follow."""
     with simulator(ACCOUNTS[provider]) as sim:
-        scene = Scene(tmp_path / "scene", sim, ACCOUNTS[provider], LOCAL, zygote, "plain")
+        scene = Scene(tmp_path / "scene", sim, ACCOUNTS[provider], LOCAL, "plain")
         pause_and_take_over(
             scene,
             "provider.create:before:1",

@@ -6,7 +6,6 @@ adopted nor cancelled. The simulator's log counts the POSTs, its list the batche
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets_tests.e2e.conftest import Make
 from llm_batch_assets_tests.e2e.providers import ProviderBench
-from llm_batch_assets_tests.engine.bench import CALM
+from llm_batch_assets_tests.engine.bench import PATIENT
 
 LOST: list[dict[str, Any]] = [
     {"fault": "drop_after"},
@@ -35,9 +34,6 @@ NEVER: list[dict[str, Any]] = [
     {"fault": "html_before"},
 ]
 """No batch exists, and nobody knows."""
-
-PATIENT = replace(CALM, post_seconds=3.0, settle_interval=0.4)
-"""A create that hangs costs three seconds."""
 
 
 def _all(b: ProviderBench, count: int) -> None:

@@ -18,6 +18,7 @@ from llm_batch_assets_tests.e2e.providers import (
     Setting,
     bedrock,
 )
+from llm_batch_assets_tests.engine.bench import PATIENT
 from llm_batch_assets_tests.engine.command import Command
 from llm_batch_assets_tests.providers.faulty_s3 import FaultyS3
 
@@ -121,7 +122,9 @@ def _hostile_day(setting: Setting, endpoint: str | None, seed: int, folder: Path
     more = {"endpoint": endpoint} if endpoint else {}
     workload = setting.workload(records_per_shard=12, retry={"max_attempts": 4}, **more)
     with setting.simulator(seed=seed, faults="hostile") as sim:
-        b = ProviderBench(setting, sim, folder / "home", records=60, workload=workload)
+        b = ProviderBench(
+            setting, sim, folder / "home", records=60, workload=workload, settings=PATIENT
+        )
         b.freeze()
         b.drive(seconds=100)
 

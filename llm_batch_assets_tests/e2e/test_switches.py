@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from llm_batch_assets_tests.e2e.providers import ANTHROPIC, GEMINI, ProviderBench, bedrock
+from llm_batch_assets_tests.engine.bench import PATIENT
 from llm_batch_assets_tests.s3_server import S3Server
 
 EVERYONE = set(range(8))
@@ -28,7 +29,7 @@ def test_bedrock(
 ) -> None:
     setting = bedrock(s3_server, e2e_bucket)
     with setting.simulator(**options) as sim:
-        b = ProviderBench(setting, sim, tmp_path / "home", records=8)
+        b = ProviderBench(setting, sim, tmp_path / "home", records=8, settings=PATIENT)
         b.freeze()
         sim.faults({"kind": "expire", "fraction": 0.5}, {"route": "create", "fault": "drop_after"})
         b.drive()
@@ -81,7 +82,7 @@ def test_gemini_answers_without_their_keys_belong_to_nobody(tmp_path: Path) -> N
 
 def test_anthropic_pages_of_one(tmp_path: Path) -> None:
     with ANTHROPIC.simulator(page_size=1, anthropic_ranges=True) as sim:
-        b = ProviderBench(ANTHROPIC, sim, tmp_path / "home", records=8)
+        b = ProviderBench(ANTHROPIC, sim, tmp_path / "home", records=8, settings=PATIENT)
         b.freeze()
         sim.faults(
             {"route": "create", "fault": "drop_after"},

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +19,7 @@ import sqlalchemy as sa
 from llm_batch_assets.cli.loop import drive
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import Outcome, freeze, open_deps
-from llm_batch_assets.ledger import schema, submissions, views
+from llm_batch_assets.ledger import Ledger, schema, submissions, views
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.views import RevisionView
 from llm_batch_assets.ledger.worker import Worker
@@ -24,7 +28,7 @@ from llm_batch_assets.reconcile.candidate import REVISION_CLOSURE
 from llm_batch_assets.reconcile.digests import read_document
 from llm_batch_assets.reconcile.evidence import read_evidence
 from llm_batch_assets.reconcile.tables import read_table
-from llm_batch_assets.settings import Settings
+from llm_batch_assets.settings import Settings, open_home
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.types import NO_EFFECTS, Effects
 from llm_batch_assets.workload import Workload
@@ -47,6 +51,9 @@ STEADY = replace(QUICK, post_seconds=5.0)
 """For everything else: no create of a healthy simulator takes as long."""
 CALM = Settings(settle_interval=0.3, post_seconds=15.0, poll_interval=0.05, lease_ttl=20.0)
 """For tests that wait for no deadline of a create: a busy machine does not miss it either."""
+PATIENT = replace(CALM, post_seconds=3.0, settle_interval=0.4)
+"""Between the two: replies are lost, and others must not be lost by mistake."""
+NAP, LONGEST_NAP = 0.02, 0.25
 
 
 class TookTooLong(AssertionError):
@@ -97,6 +104,30 @@ def environment(sim: Simulator, home: Path, key: str = "sk-test") -> dict[str, s
     }
 
 
+@cache
+def _new_ledger() -> bytes:
+    """A ledger file as the migrations make it; other tests are about them."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "ledger.db"
+        ledger = Ledger(f"sqlite:///{file}", deployment="d-new")
+        ledger.upgrade()
+        ledger.close()  # SQLite moves what is in the log into the file
+        return file.read_bytes()
+
+
+def make_home(folder: Path) -> None:
+    """A deployment of its own name with a ledger of the newest schema, unless it has one."""
+    home = open_home({"LLM_BATCH_HOME": str(folder)})
+    file = folder / "ledger.db"
+    if file.exists():
+        return
+    file.write_bytes(_new_ledger())
+    with closing(sqlite3.connect(file)) as connection, connection:
+        meta = schema.meta.name
+        sql = f"UPDATE {meta} SET value = ? WHERE key = 'deployment'"
+        assert connection.execute(sql, (home.deployment,)).rowcount == 1
+
+
 class Bench:
     """A deployment with one dataset, in its own folder."""
 
@@ -113,6 +144,7 @@ class Bench:
         dataset: str = DATASET,
     ) -> None:
         self.sim, self.home, self.dataset = sim, home, dataset
+        make_home(home)
         self.workload = make_workload() if workload is None else workload
         self.rows = make_rows(records)
         self.said: list[tuple[str, str]] = []
@@ -156,13 +188,19 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """Run the command line's loop, with shorter naps, for a bounded time."""
         deadline = time.monotonic() + seconds
+        said, since = -1, 0.0
 
         def nap(wanted: float) -> None:
+            nonlocal said, since
             if stop():
                 raise Stopped
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 raise TookTooLong(f"{self.states()} after {seconds} s: {self.said[-12:]}")
-            time.sleep(min(wanted, 0.02))
+            if len(self.said) != said:
+                said, since = len(self.said), now
+            # The longer nothing has happened, the longer nothing will: looking costs, too.
+            time.sleep(min(wanted, max(NAP, (now - since) / 10), LONGEST_NAP))
 
         try:
             return drive(self.workload, self.dataset, deps or self.deps, until=until, sleep=nap)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets.workload import Workload
 from llm_batch_assets_tests.engine.bench import environment, make_rows, make_workload
+from llm_batch_assets_tests.zygote import Forked, the_zygote
 
 ARGUMENTS = ("--poll-interval", "100ms", "--settle-interval", "300ms", "--format", "json")
 WORKLOAD_FIELDS = (
@@ -63,6 +65,7 @@ class Command:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.runs = 0
         self.workload = make_workload() if workload is None else workload
         self.workload_file = folder / "workload.yaml"
         fields = self.workload.model_dump(mode="json", by_alias=True, include=set(WORKLOAD_FIELDS))
@@ -83,31 +86,38 @@ class Command:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         self.input_file.write_text(text, encoding="utf-8")
 
-    def argv(self, *more: str, dataset: str = "d1") -> list[str]:
-        """The command."""
-        return [
-            sys.executable,
-            "-m",
-            "llm_batch_assets.cli",
-            "run",
-            str(self.workload_file),
-            "--input",
-            str(self.input_file),
-            "--dataset",
-            dataset,
-            *ARGUMENTS,
-            *more,
-        ]
+    def arguments(self, *more: str, dataset: str = "d1") -> list[str]:
+        """Of the command."""
+        given = [str(self.workload_file), "--input", str(self.input_file), "--dataset", dataset]
+        return ["run", *given, *ARGUMENTS, *more]
 
-    def start(self, *more: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start it and return at once."""
-        return subprocess.Popen(
-            self.argv(*more),
-            env=self.env | (env or {}),
+    def run_from_a_shell(self, *more: str) -> Ended:
+        """Run it as a person does: an interpreter of its own, that imports all by itself."""
+        done = subprocess.run(
+            [sys.executable, "-m", "llm_batch_assets.cli", *self.arguments(*more)],
+            env=self.env,
             cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
+            timeout=100,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def start(
+        self, *more: str, env: Mapping[str, str] | None = None, seen: Path | None = None
+    ) -> Forked:
+        """Start it and return at once; ``seen``: have it watched, with the records in that file."""
+        self.runs += 1
+        arguments, entry = self.arguments(*more), "llm_batch_assets.cli"
+        if seen is not None:
+            arguments, entry = [str(seen), *arguments], "llm_batch_assets_tests.crash.recorded"
+        return the_zygote().start(
+            arguments,
+            {**self.env, **(env or {})},
+            self.folder,
+            f"run{self.runs}",
+            preload=[f"llm_batch_assets.providers.{self.workload.provider}"],
+            entry=entry,
         )
 
     def run(self, *more: str, env: dict[str, str] | None = None, seconds: float = 100.0) -> Ended:

@@ -29,7 +29,7 @@ KEYS = {
 
 
 def test_closed_and_published(tmp_path: Path, sim: Simulator) -> None:
-    ended = Command(tmp_path, sim).run()
+    ended = Command(tmp_path, sim).run_from_a_shell()
     assert ended.code == 0, ended.err
     assert ended.err == ""
     assert ended.result.keys() >= KEYS
@@ -223,11 +223,11 @@ def test_killed_and_started_again_it_continues(calls: int, tmp_path: Path, sim: 
 
 
 def test_killed_again_and_again(tmp_path: Path, sim: Simulator) -> None:
-    """Every half second, until one run comes through."""
+    """A little later each time, until one run comes through."""
     command = Command(tmp_path, sim)
-    for _ in range(6):
+    for number in range(6):
         process = command.start()
-        time.sleep(0.9)
+        time.sleep(0.1 + 0.1 * number)
         process.send_signal(signal.SIGKILL)
         process.communicate()
     ended = command.run()
