@@ -17,7 +17,10 @@ import resource
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -30,6 +33,7 @@ from llm_batch_assets.reconcile.tables import put_table
 
 TAG = "abcdefghijklmnop"
 SHARD = 50_000
+_AHEAD = 3
 Shard = tuple[Path, Path]
 """A result file and the file of its expected ids."""
 
@@ -43,14 +47,15 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks reconcile", description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--folder", type=Path, help="where to write files (default: temporary)")
+    parser.add_argument("--threads", type=int, choices=(1, 2), default=2)
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        result = measure(options.records, Path(folder))
+        result = measure(options.records, Path(folder), options.threads)
     print(json.dumps(result))
     return 0 if result["corrupted_shown"] and result["reference_equal"] else 1
 
 
-def measure(records: int, folder: Path) -> dict[str, object]:
+def measure(records: int, folder: Path, threads: int) -> dict[str, object]:
     """Write the files, time both ways shard by shard, compare."""
     shards: list[Shard] = []
     corrupted = records // 2
@@ -71,7 +76,7 @@ def measure(records: int, folder: Path) -> dict[str, object]:
     floor_cpu = time.process_time() - floor_cpu
     base_mb = _peak_mb()
     begin, cpu = time.perf_counter(), time.process_time()
-    counts, unreadable = _full(shards, folder)
+    counts, unreadable = _full(shards, folder, threads)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     peak_mb = _peak_mb()
     again = time.process_time()
@@ -79,6 +84,7 @@ def measure(records: int, folder: Path) -> dict[str, object]:
     floor_cpu += time.process_time() - again
     return {
         "records": records,
+        "threads": threads,
         "bytes_per_row": round(size / records),
         "seconds": round(seconds, 3),
         "floor_seconds": round(floor, 3),
@@ -123,24 +129,60 @@ def _floor(path: Path) -> float:
     return time.perf_counter() - begin
 
 
-def _full(shards: list[Shard], folder: Path) -> tuple[Counter[str], int]:
-    """The whole path for all shards, one after the other: (records by class, unreadable lines)."""
+def _full(shards: list[Shard], folder: Path, threads: int) -> tuple[Counter[str], int]:
+    """The whole path for all shards: (records by class, unreadable lines).
+
+    With a second thread the next file's digest and the last shard's evidence are made while one
+    shard is read; hashing and Parquet leave the interpreter free.
+    """
     counts: Counter[str] = Counter()
     unreadable = 0
     store = open_store(str(folder / "store"))
-    for path, listed in shards:
-        ids = listed.read_text().split("\n")
-        with (
-            path.open("rb") as handle,
-            mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            raw = RawFile(path.name, "results", _digest(path), data)
-            found = account(Expected(ids, tag=TAG), RULES, [raw])
-        _write_evidence(found, store)
-        for entry in found.table["cls"].value_counts().to_pylist():
-            counts[entry["values"]] += entry["counts"]
-        unreadable += sum(a.kind == "unreadable" for a in found.anomalies)
+    with _Beside(threads) as beside:
+        digests = [beside(_digest, path) for path, _ in shards[:1]]
+        for (path, listed), following in zip(shards, [*shards[1:], None], strict=True):
+            if following is not None:
+                digests.append(beside(_digest, following[0]))
+            ids = listed.read_text().split("\n")
+            with (
+                path.open("rb") as handle,
+                mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
+                raw = RawFile(path.name, "results", digests.pop(0).result(), data)
+                found = account(Expected(ids, tag=TAG), RULES, [raw])
+            beside(_write_evidence, found, store)
+            for entry in found.table["cls"].value_counts().to_pylist():
+                counts[entry["values"]] += entry["counts"]
+            unreadable += sum(a.kind == "unreadable" for a in found.anomalies)
     return counts, unreadable
+
+
+class _Beside:
+    """Calls made on one other thread, or at once where there is none; at the end all are done."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(1) if threads > 1 else None
+        self._calls: list[Future[Any]] = []
+
+    def __enter__(self) -> _Beside:
+        return self
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if self._pool is not None:
+            call = self._pool.submit(function, *arguments)
+        else:
+            call = Future()
+            call.set_result(function(*arguments))
+        self._calls.append(call)
+        if len(self._calls) > _AHEAD:
+            self._calls.pop(0).result()  # bounded: no shard waits in memory behind another
+        return call
+
+    def __exit__(self, *_: object) -> None:
+        for call in self._calls:
+            call.result()
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def _digest(path: Path) -> str:

@@ -142,6 +142,8 @@ def _same(value: Any, kind: pa.DataType, size: int) -> pa.Array:
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """A column as one array; one that is in one piece is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     whole = column.combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
