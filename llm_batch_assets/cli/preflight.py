@@ -20,7 +20,10 @@ _REFUSED = 4
 
 @click.command(short_help="Judge a request file before it is uploaded.")
 @click.option(
-    "--provider", required=True, type=click.Choice(["openai", "anthropic", "gemini", "bedrock"])
+    "--provider",
+    required=True,
+    type=click.Choice(["openai", "anthropic", "gemini", "bedrock"]),
+    help="Whose batch it is for (Azure and vLLM take openai's).",
 )
 @click.option(
     "--requests", "path", required=True, type=click.Path(path_type=Path), help="JSONL request file."
@@ -35,8 +38,15 @@ _REFUSED = 4
 @click.option("--minimum", type=click.IntRange(0), help="Fewest records; else the provider's.")
 @click.option("--max-records", type=click.IntRange(1), help="Most records; else the provider's.")
 @click.option("--max-bytes", type=click.IntRange(1), help="Most bytes; else the provider's.")
-@click.option("--max-inputs", type=click.IntRange(1), help="Most embedding inputs.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option("--max-inputs", type=click.IntRange(1), help="Most embedding inputs of all lines.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, or everything.",
+)
 def command(
     provider: str,
     path: Path,
@@ -64,12 +74,14 @@ def command(
 
 
 def _metadata(path: Path) -> dict[str, Any]:
+    from llm_batch_assets.manifest.rules import loads_slowly
+
     try:
-        found = json.loads(path.read_bytes())
+        found = loads_slowly(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InputError(f"{path}: is no JSON.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: is no JSON, or repeats a key.") from None
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
         found = found["metadata"]
     if not isinstance(found, dict):
@@ -95,7 +107,7 @@ def _write_table(verdict: Verdict) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout)
+    console = Console(file=sys.stdout, highlight=False)
     if verdict.reject:
         table = Table("line", "id", "reason")
         for line in verdict.reject:

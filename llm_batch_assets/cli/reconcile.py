@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from llm_batch_assets.reconcile.model import Account, RawFile
     from llm_batch_assets.types import BatchView, ResultKind
 
+_WIDE = 140
+"""Columns for a pipe or a file, so that nothing is folded that a terminal would show."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -39,10 +41,27 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--inputs-per-record", type=_FILE, help="JSON: id -> number of embedding inputs.")
 @click.option("--model", help="The model that was asked for.")
 @click.option("--download-receipt", type=_FILE, help="JSON: file name -> what is known of it.")
-@click.option("--attempt", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--max-attempts", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option(
-    "--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--attempt",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Which attempt this job is.",
+)
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="After so many a record is exhausted.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, or everything.",
 )
 def command(
     provider: str,
@@ -62,7 +81,7 @@ def command(
 ) -> int:
     """Account for one job's result files.
 
-    Exit code 0 when the job is accounted for (``closed``), 3 when something is open.
+    Exit codes: 0 the job is accounted for (closed), 3 something is open, 2 unreadable input.
     """
     from llm_batch_assets.reconcile.accounting import account
     from llm_batch_assets.reconcile.model import Expected, Rules
@@ -84,7 +103,7 @@ def command(
         model=model,
         attempt=attempt,
         max_attempts=max_attempts,
-        inputs_per_record=_json(inputs_per_record, dict) if inputs_per_record else None,
+        inputs_per_record=_counts(inputs_per_record) if inputs_per_record else None,
     )
     found = account(Expected(_ids(expected)), rules, raws, views)
     if style == "json":
@@ -115,6 +134,16 @@ def _json(path: Path, kind: Any) -> Any:
     if not isinstance(value, kind):
         raise InputError(f"{path} holds no JSON of the expected kind.")
     return value
+
+
+def _counts(path: Path) -> dict[str, int]:
+    from llm_batch_assets.errors import InputError
+
+    found: dict[str, int] = _json(path, dict)
+    for wire_id, count in found.items():
+        if type(count) is not int or count < 1:
+            raise InputError(f"{path}: write a number of inputs from 1 on for {wire_id!a}.")
+    return found
 
 
 def _views(provider: str, path: Path | None) -> tuple[list[BatchView], list[RawFile]]:
@@ -152,7 +181,13 @@ def _table(found: Account, facts: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
+    def _shown(cell: object) -> Text:
+        """Text, not str: nothing of a provider's is rendered as markup, or moves the cursor."""
+        text = "" if cell is None else str(cell)
+        return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+
+    wide = None if sys.stdout.isatty() else _WIDE
+    console = Console(file=sys.stdout, highlight=False, width=wide)
     counts = Table(title="Sets")
     counts.add_column("set")
     counts.add_column("records", justify="right")
@@ -163,18 +198,16 @@ def _table(found: Account, facts: dict[str, Any]) -> None:
             counts.add_row(f"  {name}", str(len(facts[name])))
     console.print(counts)
     why = Table(title="Why")
-    for name in ("id", "class", "reason", "rule", "file", "line", "offset"):
-        why.add_column(name)
+    for name in ("id", "class", "reason", "rule", "file:line"):
+        why.add_column(name, overflow="fold")
     open_rows = [pair for pair in facts["reasons"].items() if pair[1]["class"] != "succeeded"]
     for wire_id, row in open_rows[:50]:
-        name = None if row["file"] is None else Path(row["file"]).name
-        cells = (wire_id, row["class"], row["reason"], row["rule"], name, row["line"])
-        # Text, not str: nothing of a provider's is rendered as markup.
-        why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, row["offset"])))
+        where = None if row["file"] is None else f"{Path(row['file']).name}:{row['line']}"
+        cells = (wire_id, row["class"], row["reason"], row["rule"], where)
+        why.add_row(*map(_shown, cells))
     for anomaly in found.anomalies[:50]:
-        name = Path(anomaly.name).name
-        cells = (anomaly.id, anomaly.kind, anomaly.reason, "", name, anomaly.line)
-        why.add_row(*(Text("" if c is None else str(c)) for c in (*cells, anomaly.offset)))
+        where = f"{Path(anomaly.name).name}:{anomaly.line}"
+        why.add_row(*map(_shown, (anomaly.id, anomaly.kind, anomaly.reason, None, where)))
     if why.row_count:
         console.print(why)
     if (more := len(open_rows) + len(found.anomalies) - why.row_count) > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -94,14 +95,26 @@ def _constant(name: str) -> Any:
     raise ValueError(name)
 
 
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
 def loads_slowly(data: bytes) -> Any:
     """Strict JSON through the standard library, which lets lone surrogates pass.
 
     Raises:
-        ValueError: no UTF-8, no JSON, NaN, or a repeated key.
+        ValueError: no UTF-8, no JSON, NaN, a number that is too large, or a repeated key.
         RecursionError: nested too deeply.
     """
-    return json.loads(data.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_constant)
+    return json.loads(
+        data.decode("utf-8"),
+        object_pairs_hook=_pairs,
+        parse_constant=_constant,
+        parse_float=_float,
+    )
 
 
 def _repeats(data: bytes) -> bool:

@@ -45,7 +45,9 @@ def report(account: Account) -> dict[str, Any]:
     unknown = bool(sets["unknown"]) or any(a.reason == "no_id" for a in account.anomalies)
     cancelled = account.view is not None and account.view.status == "cancelled"
     missing = sets["missing"]
-    unreached = _unreached(account)
+    # What a job did not reach goes again at once, unless it may be among rows that nobody can read.
+    unreadable = any(a.kind == "unreadable" for a in account.anomalies)
+    unreached = _unreached(account) and not (unknown or unreadable)
     if refetch:
         again = []
     elif unreached:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm_batch_assets.types import ProviderName
+from llm_batch_assets.wire.strict import writable
 
 # The same names as botocore's ``[a-zA-Z0-9]{1,63}(-*[a-zA-Z0-9\+\-\.]){0,63}``, which backtracks.
 _JOB_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9+.-]*", re.ASCII)
@@ -34,6 +35,8 @@ def metadata_faults(provider: ProviderName, metadata: Mapping[str, Any]) -> list
             found.append({"key": key, "reason": "value_not_text"})
         elif len(value) > longest_value:
             found.append({"key": key, "reason": f"value_over_{longest_value}"})
+        if not (writable(key) and (not isinstance(value, str) or writable(value))):
+            found.append({"key": key, "reason": "lone_surrogate"})
     if len(metadata) > pairs:
         found.append({"key": None, "reason": f"over_{pairs}_pairs"})
     return found

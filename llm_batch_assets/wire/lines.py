@@ -115,6 +115,8 @@ def _openai_body(line: Mapping[str, Any]) -> str | None:
     if url not in BATCH_ENDPOINTS and url not in _VLLM_ENDPOINTS:
         return "unknown_url"
     needed = _OPENAI_NEEDS.get(url)
+    if needed == "messages":
+        return _array(line["body"], needed)
     if needed is not None and line["body"].get(needed) is None:
         return f"missing_{needed}"
     return None

@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from llm_batch_assets.wire.scan import found_at, items_of
+
 LINE_DEPTH = 254
 """Deepest nesting of one result line: the limit of orjson's writer, which proves the keys."""
 
@@ -210,8 +212,20 @@ def raw_at(line_bytes: bytes, *path: str | int) -> bytes | None:
                 return None
             piece = bytes(inner)
     except (ValueError, RecursionError):
-        return None
+        return found_at(line_bytes, *path)
     return piece
+
+
+def raw_items(data: bytes) -> list[bytes]:
+    """The exact bytes of a list's items.
+
+    Raises:
+        ValueError: for what is no list.
+    """
+    try:
+        return [bytes(item) for item in msgspec.json.decode(data, type=list[msgspec.Raw])]
+    except (ValueError, RecursionError):
+        return items_of(data)
 
 
 def text_of(value: Any) -> str | None:

@@ -86,6 +86,8 @@ GOOD: dict[ProviderName, Any] = {
         ("openai", openai(body={"model": ""}), "model_not_text"),
         ("openai", openai(body={"model": "m", "stream": True}), "stream"),
         ("openai", openai(body={"model": "m"}), "missing_messages"),
+        ("openai", openai(body={"model": "m", "messages": "hi"}), "messages_not_list"),
+        ("openai", b'{"custom_id": "a", "x": 1e400}', "invalid_json"),
         (
             "openai",
             openai(body={"model": "m", "messages": [{"content": "a\x00"}]}),
@@ -219,6 +221,8 @@ def test_metadata_and_names() -> None:
     assert [
         f["reason"] for f in metadata_faults("openai", dict.fromkeys(map(str, range(17)), ""))
     ] == ["over_16_pairs"]
+    for odd in ({"\ud83d": "v"}, {"k": "\ud83d"}):
+        assert [fault["reason"] for fault in metadata_faults("openai", odd)] == ["lone_surrogate"]
     assert metadata_faults("bedrock", {"k" * 128: "v" * 256}) == []
     assert [f["reason"] for f in metadata_faults("anthropic", {"a": "b"})] == ["no_metadata"]
     assert job_name_fault("shard-s-0001-a1") is None
@@ -270,6 +274,10 @@ def test_unreadable_files(tmp_path: Path) -> None:
     metadata.write_text("[1]")
     with pytest.raises(InputError, match="JSON object"):
         run(tmp_path, [], "--metadata", str(metadata))
+    for odd in ("{", '{"a": "b", "a": "c"}', "[" * 100_000):
+        metadata.write_text(odd)
+        with pytest.raises(InputError, match="no JSON"):
+            run(tmp_path, [], "--metadata", str(metadata))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from llm_batch_assets.reconcile.digests import rows_digest
 from llm_batch_assets.reconcile.model import Account, Answer, Expected, RawFile, Rules
 from llm_batch_assets.reconcile.report import report
 from llm_batch_assets.reconcile.tables import EVIDENCE_SCHEMA
+from llm_batch_assets.wire.gemini.status import read_batch as read_gemini
 from llm_batch_assets.wire.openai.status import read_batch
 from llm_batch_assets_tests.wire import rowmaker as make
 
@@ -300,6 +301,20 @@ def test_a_file_that_the_batch_names_must_be_read() -> None:
     found = run(row("a"), ["a"], views=(read_batch(job),))
     assert found.unread == ("errors",) and not found.closed
     assert report(found)["next"] == ["refetch"]
+
+
+@pytest.mark.parametrize(
+    ("more", "again"),
+    [(b"", ["b"]), (row("z"), []), (b"{broken\n", []), (b'{"response": {}}\n', [])],
+)
+def test_what_was_not_reached_goes_again_unless_a_row_may_be_its(
+    more: bytes, again: list[str]
+) -> None:
+    job = {"name": "b", "metadata": {"state": "JOB_STATE_PARTIALLY_SUCCEEDED"}}
+    data = make.gemini("a") + more.replace(b"custom_id", b"key")
+    raw = RawFile.of("output.jsonl", "results", data)
+    found = account(Expected(["a", "b"]), Rules("gemini"), [raw], [read_gemini(job)])
+    assert found.sets()["missing"] == ["b"] and report(found)["retry_shard"] == again
 
 
 def test_the_gravest_complaint_about_a_line_counts() -> None:

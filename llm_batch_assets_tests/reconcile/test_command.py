@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -53,6 +54,9 @@ def test_a_human_gets_a_table_without_control_characters(folder: Path, capsys: A
     code, out, _ = run(*args(folder), capsys=capsys)
     assert code == 3 and "retryable" in out and "http.500" in out and "open;" in out
     assert "\x1b" not in out
+    (folder / "ids.txt").write_text("a\x00\x1b[2J\u202e\n", "utf-8")
+    _, out, _ = run(*args(folder), capsys=capsys)
+    assert "a\\x00\\x1b[2J\\u202e" in out and out.replace("\n", "").isprintable()
 
 
 def test_closed_is_exit_code_0(folder: Path, capsys: Any) -> None:
@@ -82,6 +86,9 @@ def test_without_a_status_loose_files_are_over(folder: Path, capsys: Any) -> Non
         ("--schema", '{"type": "strin"}'),
         ("--schema", "{"),
         ("--inputs-per-record", "[]"),
+        ("--inputs-per-record", '{"a": "3"}'),
+        ("--inputs-per-record", '{"a": 0}'),
+        ("--inputs-per-record", '{"a": true}'),
         ("--download-receipt", "x"),
     ],
 )
@@ -137,6 +144,19 @@ def test_it_loads_no_sdk_and_no_dagster(folder: Path) -> None:
         ({"content_type": "Text/HTML; charset=utf-8"}, False),
         ({"content_type": "application/jsonl"}, True),
         ({"content_encoding": "gzip", "content_length": 3, "file_bytes": 5}, True),
+        ({"content_encoding": "identity", "content_length": 6}, False),
+        ({"content_encoding": "", "content_length": 6}, False),
+        ({"status": None}, True),
+        ({"status": "200"}, True),
+        ({"status": "206"}, False),
+        ({"content_length": "5", "file_bytes": "5"}, True),
+        ({"content_length": "6"}, False),
+        ({"complete": False}, False),
+        ({"truncated": True}, False),
+        ({"complete": True, "truncated": False, "error": None}, True),
+        ({"error": "connection reset"}, False),
+        ({"sha256": hashlib.sha256(b"12345").hexdigest().upper()}, True),
+        ({"sha256": "0" * 64}, False),
     ],
 )
 def test_what_a_note_on_a_download_proves(note: Any, whole: bool) -> None:

@@ -266,38 +266,54 @@ def test_moderations_are_their_results() -> None:
     assert make.only("openai", make.openai("a", body))["answer"] == '[{"flagged": false}]'
 
 
+@pytest.mark.parametrize("results", [[], None])
+def test_no_results_are_no_moderation(results: Any) -> None:
+    row = make.only("openai", make.openai("a", {"model": "omni", "results": results}))
+    assert (row["cls"], row["reason"], row["answer"]) == ("retryable", "empty_answer", None)
+
+
 def test_refusals() -> None:
     body = make.responses()
-    body["output"][0]["content"] = [{"type": "refusal", "refusal": "no"}]
-    for data in (make.openai("a", body), make.openai("a", make.chat(None, refusal="no"))):
+    part = {"type": "refusal", "refusal": "no"}
+    body["output"][0]["content"] = [part]
+    chats = [make.chat(None, refusal="no"), make.chat([{"type": "text", "text": "x"}, part])]
+    for data in (make.openai("a", one) for one in (body, *chats)):
         row = make.only("openai", data)
         assert (row["cls"], row["reason"]) == ("permanent_failure", "refusal")
 
 
-def test_low_credit_is_the_accounts_fault() -> None:
-    for text in (
-        "Your credit balance is too low to access the Anthropic API.",
-        "You have reached your specified API usage limits.",
-    ):
-        row = make.only("anthropic", make.anthropic_error("a", "invalid_request_error", text))
-        assert (row["cls"], row["hold"], row["charged"]) == ("retryable", "billing", False)
-    other = make.anthropic_error("a", "invalid_request_error", "max_tokens: must be at most 8192")
-    assert make.only("anthropic", other)["cls"] == "permanent_failure"
+def test_a_call_that_was_cut_is_no_answer() -> None:
+    call = {"type": "function_call", "name": "f", "arguments": "{}", "status": "incomplete"}
+    cut = make.openai("a", make.responses(output=[call]))
+    assert make.only("openai", cut, answer="tool")["reason"] == "incomplete"
+    whole = make.openai("a", make.responses(output=[call | {"status": "completed"}]))
+    assert make.only("openai", whole, answer="tool")["cls"] == "succeeded"
 
 
-def test_vllm_writes_errors_beside_a_null_body() -> None:
-    """Field report B88."""
-    error = {"object": "error", "message": "m", "type": "BadRequestError", "code": 400}
-    response = {"status_code": 400, "request_id": "r", "body": None}
-    both = {"id": "v", "custom_id": "a", "response": response, "error": error}
-    row = make.only("openai", make.line(both))
-    assert (row["cls"], row["error_type"], row["error_code"]) == (
-        "permanent_failure",
-        "BadRequestError",
-        "400",
-    )
-    alone = {"id": "v", "custom_id": "a", "response": None, "error": error}
-    assert make.only("openai", make.line(alone))["cls"] == "permanent_failure"
+@pytest.mark.parametrize(
+    ("reason", "cls"),
+    [("SAFETY", "permanent_failure"), ("BLOCK_REASON_UNSPECIFIED", "succeeded")],
+)
+def test_an_answer_to_a_blocked_prompt_is_none(reason: str, cls: str) -> None:
+    data = make.gemini("a", promptFeedback={"blockReason": reason})
+    assert make.only("gemini", data)["cls"] == cls
+
+
+@pytest.mark.parametrize(
+    ("output", "cls", "tokens"),
+    [
+        (make.chat(), "succeeded", 10),
+        (make.chat(finish="length"), "retryable", 10),
+        ({"text": "fine", "finish_reason": "COMPLETE"}, "succeeded", None),
+        ({"text": "fi", "finish_reason": "MAX_TOKENS"}, "retryable", None),
+        ({"generations": [{"text": "fine", "finish_reason": "COMPLETE"}]}, "succeeded", None),
+        ({"generations": [{"text": "x", "finish_reason": "COMPLETE"}] * 2}, "retryable", None),
+    ],
+)
+def test_other_vendors_outputs_on_bedrock(output: Any, cls: str, tokens: int | None) -> None:
+    row = make.only("bedrock", make.bedrock("a", output))
+    assert (row["cls"], row["answer"]) == (cls, "fine" if cls == "succeeded" else None)
+    assert row["input_tokens"] == tokens
 
 
 @pytest.mark.parametrize(

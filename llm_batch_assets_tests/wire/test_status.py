@@ -116,8 +116,9 @@ def test_openai_readiness(job: dict[str, Any], ready: bool) -> None:
         ([{"code": "c", "line": None}], [("c", None)]),
         (
             {"data": [None, {"code": 7, "line": "2"}, {"line": 0}]},
-            [(None, None), ("7", None), (None, None)],
+            [(None, None), ("7", 2), (None, None)],
         ),
+        ([{"line": 2.0}, {"line": 2.5}, {"line": True}], [(None, 2), (None, None), (None, None)]),
     ],
 )
 def test_openai_faults(errors: Any, faults: list[Any]) -> None:
@@ -205,6 +206,17 @@ def test_gemini_inline_rows_are_cut_from_their_own_bytes() -> None:
     assert gemini.inline_rows(operation, 0) == lines
     for none in (b"{}", b"[]", b"not json", b'{"response": {"inlinedResponses": 7}}'):
         assert gemini.inline_rows(none, 0) is None
+
+
+@pytest.mark.parametrize("odd", [b'"\\ud83d"', b"NaN", b"[" * 300 + b"]" * 300, b'{"k":1,"k":2}'])
+def test_one_odd_inline_row_does_not_take_the_others_with_it(odd: bytes) -> None:
+    """Field report B73."""
+    rows = b'{"metadata": {"key": "a"}, "response": ' + odd + b'}, {"x": "]}"}'
+    operation = b'{"response": {"inlinedResponses": {"inlinedResponses": [' + rows + b"]}}}"
+    lines = gemini.inline_rows(b"\xef\xbb\xbf[" + operation + b"]", 0)
+    assert lines is not None
+    first, second, _ = lines.split(b"\n")
+    assert odd in first and second == b'{"x": "]}"}'
 
 
 def test_bedrock_fields() -> None:

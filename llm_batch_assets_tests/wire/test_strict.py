@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_batch_assets.wire import strict
+from llm_batch_assets.wire import scan, strict
 
 PIECES = st.sampled_from(
     [
@@ -189,6 +189,21 @@ def test_raw_at_gives_the_exact_bytes() -> None:
     assert strict.raw_at(raw, "a", 0) == b"1"
     for path in (("x",), ("a", 2), ("a", -1), ("a", "b"), ("a", 0, "b")):
         assert strict.raw_at(raw, *path) is None
+
+
+@given(VALUES, st.sampled_from([None, 1]), st.lists(st.sampled_from(["", "a", 0, 1]), max_size=3))
+def test_the_scanner_finds_what_the_parser_finds(value, indent, path) -> None:
+    """msgspec reads the text alone; beside a lone surrogate only the scanner does."""
+    text = json.dumps({"v": value}, indent=indent).encode()
+    wanted = strict.raw_at(text, "v", *path)
+    assert scan.found_at(text, "v", *path) == wanted
+    beside = b'{"odd": ["\\ud83d", NaN], "v": 7, ' + text[1:]
+    assert strict.raw_at(beside, "v", *path) == wanted
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.lists(st.sampled_from(["a", 0]), max_size=3))
+def test_no_text_breaks_the_scanner(text: str, path) -> None:
+    scan.found_at(text.encode("utf-8", "surrogatepass"), *path)
 
 
 @pytest.mark.parametrize(

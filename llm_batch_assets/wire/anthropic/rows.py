@@ -25,7 +25,11 @@ from llm_batch_assets.wire.strict import map_of, text_of
 
 TYPES = table(
     "anthropic.result",
-    (("canceled", "cancelled", "batch_cancelled"), ("expired", "expired", "batch_expired")),
+    (
+        ("canceled", "cancelled", "batch_cancelled"),
+        ("cancelled", "cancelled", "batch_cancelled"),
+        ("expired", "expired", "batch_expired"),
+    ),
 )
 """result.type of rows that were never executed."""
 
@@ -55,6 +59,10 @@ LOW_CREDIT = Rule(
 )
 """Low credit arrives typed as invalid_request_error (field report B99): the account's fault."""
 
+DISABLED = Rule("anthropic.error.disabled", "retryable", "account", hold="account", charged=False)
+"""A disabled organization has no type of its own either."""
+
+_DISABLED = re.compile(r"organization (?:has been|is|was) (?:disabled|suspended)", re.IGNORECASE)
 _CREDIT = re.compile(
     r"credit balance|purchase credits|plans? (?:&|and) billing|billing (?:issue|limit|details)"
     r"|insufficient (?:credits?|funds|balance)|out of credits?|spend(?:ing)? limit|usage limits?\b",
@@ -68,15 +76,13 @@ def row_id(line: Mapping[str, Any]) -> Any:
 
 
 def error_rule(kind: Any, message: Any) -> Rule:
-    """The rule for an error's type; its text counts only for the credit that has no type."""
-    rule = ERRORS.get(kind, UNKNOWN_ERROR) if isinstance(kind, str) else UNKNOWN_ERROR
-    if (
-        kind == "invalid_request_error"
-        and isinstance(message, str)
-        and _CREDIT.search(message[:2000])
-    ):
-        return LOW_CREDIT
-    return rule
+    """The rule for an error's type; its text counts only for an account's fault without a type."""
+    if kind == "invalid_request_error" and isinstance(message, str):
+        if _CREDIT.search(message[:2000]):
+            return LOW_CREDIT
+        if _DISABLED.search(message[:2000]):
+            return DISABLED
+    return ERRORS.get(kind, UNKNOWN_ERROR) if isinstance(kind, str) else UNKNOWN_ERROR
 
 
 def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:

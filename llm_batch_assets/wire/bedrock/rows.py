@@ -1,6 +1,7 @@
 """Bedrock records: ``{"recordId", "modelInput", "modelOutput" | "error"}`` (providers.md 4.3).
 
-InvokeModel outputs are the model's own (Claude, Nova, Llama, Mistral, Titan and Cohere embeddings);
+InvokeModel outputs are the model's own (Claude, Nova, Llama, Mistral, Cohere, Titan, OpenAI's chat
+shape of gpt-oss and others, Titan and Cohere embeddings);
 Converse outputs are one shape for all, and may carry explicit nulls for unused union members.
 """
 
@@ -27,6 +28,8 @@ from llm_batch_assets.wire.classes import (
 from llm_batch_assets.wire.claude import STOPS as CLAUDE_STOPS
 from llm_batch_assets.wire.claude import decoded, read_message
 from llm_batch_assets.wire.claude import usage_of as claude_usage
+from llm_batch_assets.wire.openai.rows import read_choices
+from llm_batch_assets.wire.openai.rows import usage_of as chat_usage
 from llm_batch_assets.wire.shapes import Asked, Row, Usage, short
 from llm_batch_assets.wire.strict import int64_of, map_of, raw_at
 
@@ -95,6 +98,8 @@ def error_rule(error: Mapping[str, Any]) -> Rule:
     code = error.get("errorCode")
     if isinstance(code, str):
         name = code.rsplit("#", 1)[-1].split(":", 1)[0]
+        # Members of a response stream are named alike, with a small first letter.
+        name = name[:1].upper() + name[1:]
         if name in ERRORS:
             return ERRORS[name]
         if code.isascii() and code.isdigit() and len(code) <= 3:
@@ -123,6 +128,9 @@ def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
         usage = claude_usage(output.get("usage"))
     elif "output" in output:
         rule, stop, answer = _converse(output, raw, asked)
+    elif "choices" in output:
+        rule, stop, answer = read_choices(output["choices"], asked)
+        usage = chat_usage(output.get("usage"))
     elif "generation" in output:
         rule, stop, answer = _plain(output.get("generation"), output.get("stop_reason"), asked)
     elif type(output.get("outputs")) is list and len(output["outputs"]) == 1:
@@ -131,6 +139,11 @@ def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
     elif type(output.get("results")) is list and len(output["results"]) == 1:
         only = map_of(output["results"][0])
         rule, stop, answer = _plain(only.get("outputText"), only.get("completionReason"), asked)
+    elif type(output.get("generations")) is list and len(output["generations"]) == 1:
+        only = map_of(output["generations"][0])
+        rule, stop, answer = _plain(only.get("text"), only.get("finish_reason"), asked)
+    elif "text" in output and "finish_reason" in output:
+        rule, stop, answer = _plain(output["text"], output["finish_reason"], asked)
     elif "embedding" in output or "embeddings" in output:
         embedding = True
         rule, answer = _embedding(output, raw, asked)

@@ -101,6 +101,9 @@ def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
     rule, stop, answer = _candidate(candidates[0], raw, asked)
     if rule is ACCEPTED and len(candidates) > 1:
         rule = SEVERAL
+    if rule is ACCEPTED and blocked and blocked != "BLOCK_REASON_UNSPECIFIED":
+        # Beside an answer, too: what the provider blocked is not published.
+        return Row(BLOCKED, stop_reason=short(blocked), **seen)
     return Row(rule, answer, stop_reason=stop, **seen)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from llm_batch_assets.types import (
     TERMINAL_STATUSES,
@@ -18,7 +17,7 @@ from llm_batch_assets.types import (
 from llm_batch_assets.wire.classes import Rule
 from llm_batch_assets.wire.rpc import CODES, code_rule
 from llm_batch_assets.wire.shapes import short
-from llm_batch_assets.wire.strict import map_of, raw_at, text_of
+from llm_batch_assets.wire.strict import map_of, raw_at, raw_items, text_of
 from llm_batch_assets.wire.views import bytes_of, count_of, from_iso, label_of
 
 STATUSES: Mapping[str, BatchStatus] = {
@@ -124,19 +123,20 @@ def inline_lines(operation: bytes) -> bytes | None:
     space, so that line n is row n.
     """
     try:
-        path = _inlined(msgspec.json.decode(operation))
+        # Tolerant: one row that no strict parser reads must not take the others with it.
+        path = _inlined(map_of(json.loads(operation.decode("utf-8"))))
         if path is None:
             return None
-        listed = raw_at(operation, *path)
-        rows = msgspec.json.decode(listed or b"[]", type=list[msgspec.Raw])
+        rows = raw_items(raw_at(operation, *path) or b"[]")
     except (ValueError, RecursionError):
         return None
-    return b"".join(bytes(row).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
+    return b"".join(row.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
 
 
 def inline_rows(objects: bytes, place: int) -> bytes | None:
     """As ``inline_lines``, for one operation of a JSON array of them (or for a single one)."""
-    if objects.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+    objects = objects.removeprefix(b"\xef\xbb\xbf")
+    if objects.lstrip(b" \t\r\n").startswith(b"["):
         return inline_lines(raw_at(objects, place) or b"{}")
     return inline_lines(objects)
 

@@ -13,108 +13,21 @@ from typing import Any
 from llm_batch_assets.wire.classes import (
     ACCEPTED,
     EMPTY,
-    HELD,
     MALFORMED,
     PERMANENT,
     REFUSAL,
     SEVERAL,
-    TRANSIENT,
     UNKNOWN_ERROR,
     UNKNOWN_STOP,
     WRONG_KIND,
     Rule,
-    http_rule,
     status_of,
     table,
 )
 from llm_batch_assets.wire.embedding import ordered_vectors
+from llm_batch_assets.wire.openai.errors import CODES, KINDS, decisive_rule, error_rule
 from llm_batch_assets.wire.shapes import NO_USAGE, Asked, Row, Usage, short
 from llm_batch_assets.wire.strict import int64_of, map_of, raw_at, text_of
-
-CODES = table(
-    "openai.code",
-    (
-        # Never executed: the error file's own codes (response is null).
-        ("batch_expired", "expired", "batch_expired"),
-        ("batch_cancelled", "cancelled", "batch_cancelled"),
-        ("request_timeout", TRANSIENT, "timeout"),
-        # The account, whatever the status: 429 insufficient_quota is no rate limit (B98).
-        ("insufficient_quota", HELD, "billing"),
-        ("billing_hard_limit_reached", HELD, "billing"),
-        ("billing_limit_user_error", HELD, "billing"),
-        ("billing_not_active", HELD, "billing"),
-        ("quota_exceeded", HELD, "billing"),
-        ("invalid_api_key", HELD, "account"),
-        ("account_deactivated", HELD, "account"),
-        ("permission_denied", HELD, "account"),
-        ("insufficient_permissions", HELD, "account"),
-        ("invalid_organization", HELD, "account"),
-        ("unsupported_country_region_territory", HELD, "account"),
-        # Policy, whatever the status (B91).
-        ("content_filter", PERMANENT, "content_filter"),
-        ("content_policy_violation", PERMANENT, "content_filter"),
-        ("ResponsibleAIPolicyViolation", PERMANENT, "content_filter"),
-        ("moderation_blocked", PERMANENT, "content_filter"),
-        ("cyber_policy_violation", PERMANENT, "content_filter"),
-    ),
-)
-"""Codes that decide before the status does."""
-
-KINDS = table(
-    "openai.type",
-    (
-        ("server_error", TRANSIENT, "server_error"),
-        ("internal_error", TRANSIENT, "server_error"),
-        ("internal_server_error", TRANSIENT, "server_error"),
-        ("InternalServerError", TRANSIENT, "server_error"),
-        ("api_error", TRANSIENT, "server_error"),
-        ("rate_limit_exceeded", TRANSIENT, "rate_limit"),
-        ("rate_limit_error", TRANSIENT, "rate_limit"),
-        ("tokens", TRANSIENT, "rate_limit"),
-        ("requests", TRANSIENT, "rate_limit"),
-        ("timeout", TRANSIENT, "timeout"),
-        ("overloaded", TRANSIENT, "overloaded"),
-        ("overloaded_error", TRANSIENT, "overloaded"),
-        ("service_unavailable", TRANSIENT, "unavailable"),
-        ("engine_overloaded", TRANSIENT, "overloaded"),
-        ("conflict", TRANSIENT, "conflict"),
-        ("vector_store_timeout", TRANSIENT, "timeout"),
-        ("authentication_error", HELD, "account"),
-        ("permission_error", HELD, "account"),
-        ("billing_error", HELD, "billing"),
-        ("invalid_request", PERMANENT, "invalid_request"),
-        ("invalid_request_error", PERMANENT, "invalid_request"),
-        ("BadRequestError", PERMANENT, "invalid_request"),
-        ("invalid_prompt", PERMANENT, "invalid_request"),
-        ("invalid_value", PERMANENT, "invalid_request"),
-        ("invalid_type", PERMANENT, "invalid_request"),
-        ("invalid_image", PERMANENT, "invalid_request"),
-        ("invalid_image_format", PERMANENT, "invalid_request"),
-        ("invalid_base64_image", PERMANENT, "invalid_request"),
-        ("invalid_image_url", PERMANENT, "invalid_request"),
-        ("image_too_large", PERMANENT, "invalid_request"),
-        ("image_too_small", PERMANENT, "invalid_request"),
-        ("image_parse_error", PERMANENT, "invalid_request"),
-        ("image_content_policy_violation", PERMANENT, "content_filter"),
-        ("invalid_image_mode", PERMANENT, "invalid_request"),
-        ("image_file_too_large", PERMANENT, "invalid_request"),
-        ("unsupported_image_media_type", PERMANENT, "invalid_request"),
-        ("empty_image_file", PERMANENT, "invalid_request"),
-        ("failed_to_download_image", PERMANENT, "invalid_request"),
-        ("image_file_not_found", PERMANENT, "invalid_request"),
-        ("unsupported_parameter", PERMANENT, "invalid_request"),
-        ("unsupported_value", PERMANENT, "invalid_request"),
-        ("missing_required_parameter", PERMANENT, "invalid_request"),
-        ("string_above_max_length", PERMANENT, "request_too_large"),
-        ("context_length_exceeded", PERMANENT, "request_too_large"),
-        ("request_too_large", PERMANENT, "request_too_large"),
-        ("model_not_found", PERMANENT, "not_found"),
-        ("not_found", PERMANENT, "not_found"),
-        ("not_found_error", PERMANENT, "not_found"),
-        ("NotFoundError", PERMANENT, "not_found"),
-    ),
-)
-"""Codes and types that decide where no HTTP status does (response null, 200 with an error)."""
 
 FINISHES = table(
     "openai.finish",
@@ -152,28 +65,12 @@ def row_id(line: Mapping[str, Any]) -> Any:
     return line.get("custom_id")
 
 
-def error_rule(code: Any, kind: Any, status: int | None) -> Rule:
-    """The rule for an error: decisive codes, then the status, then code and type by name."""
-    for name in (code, kind):
-        if isinstance(name, str) and name in CODES:
-            return CODES[name]
-    # vLLM writes the HTTP status as the code.
-    number = status if status is not None and not 200 <= status < 300 else status_of(code)
-    if number is not None and not 200 <= number < 300:
-        return http_rule(number)
-    for name in (code, kind):
-        if isinstance(name, str) and name in KINDS:
-            return KINDS[name]
-    return UNKNOWN_ERROR
-
-
-def _failed(error: Any, status: int | None, request_id: str | None, **seen: Any) -> Row:
+def _failed(
+    error: Any, status: int | None, request_id: str | None, beside: Any = None, **seen: Any
+) -> Row:
     body = map_of(error)
     code, kind = body.get("code"), body.get("type")
-    inner = map_of(body.get("innererror")).get("code")
-    rule = error_rule(code, kind, status)
-    if isinstance(inner, str) and inner in CODES:
-        rule = CODES[inner]
+    rule = decisive_rule((body.get("innererror"), body, beside)) or error_rule(code, kind, status)
     return Row(
         rule,
         None,
@@ -199,7 +96,7 @@ def read(line: Mapping[str, Any], raw: bytes, asked: Asked) -> Row:
     if status is None or not 200 <= status < 300:
         if status is None and not error:
             return Row(MALFORMED, request_id=request_id)
-        return _failed(map_of(body).get("error") or error or body, status, request_id)
+        return _failed(map_of(body).get("error") or error or body, status, request_id, error)
     if error is not None and error != "" and error != {}:
         return _failed(error, status, request_id)
     if type(body) is not dict or type(response["status_code"]) is not int:
@@ -222,7 +119,7 @@ def _body(
     if "output" in body:
         rule, stop, answer = _response(body, asked)
     elif "choices" in body:
-        rule, stop, answer = _choices(body["choices"], asked)
+        rule, stop, answer = read_choices(body["choices"], asked)
     elif "data" in body:
         stop, embedding = None, True
         answer = ordered_vectors(body["data"], raw, ("response", "body", "data"))
@@ -234,6 +131,11 @@ def _body(
         piece = raw_at(raw, "response", "body", "results")
         answer = piece.decode("utf-8", "surrogatepass") if piece else None
         rule = ACCEPTED if answer else MALFORMED
+        if not body["results"]:
+            rule = EMPTY
+    elif body.get("object") == "error":
+        # vLLM's errors are flat, and may come under HTTP 200.
+        return _failed(body, status, request_id, **seen)
     else:
         rule, stop, answer = MALFORMED, None, None
     if rule is ACCEPTED and asked.answer == "embedding" and not embedding:
@@ -241,7 +143,7 @@ def _body(
     return Row(rule, answer, status, None, None, stop, model, request_id, usage, embedding)
 
 
-def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
+def read_choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
     """(rule, stop reason, answer) of chat completions and completions."""
     if type(choices) is not list or not choices or type(choices[0]) is not dict:
         return MALFORMED, None, None
@@ -250,7 +152,7 @@ def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
     message = choice.get("message")
     if type(message) is not dict:
         message = {"content": choice.get("text")}
-    if message.get("refusal"):
+    if message.get("refusal") or _refuses(message.get("content")):
         return REFUSAL, short(stop), None
     rule = FINISHES.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP
     if asked.answer == "tool":
@@ -273,6 +175,12 @@ def _choices(choices: Any, asked: Asked) -> tuple[Rule, str | None, str | None]:
     if type(answer) is not str or not answer:
         return EMPTY, stop, None
     return ACCEPTED, stop, answer
+
+
+def _refuses(content: Any) -> bool:
+    """Whether a message in parts has one that refuses."""
+    parts = content if type(content) is list else ()
+    return any(type(part) is dict and part.get("type") == "refusal" for part in parts)
 
 
 def _text(content: Any, part_type: str) -> str | None:
@@ -329,6 +237,8 @@ def _response(body: dict[str, Any], asked: Asked) -> tuple[Rule, str | None, str
                 elif part_type == "refusal":
                     return REFUSAL, short(stop), None
         elif kind == "function_call":
+            if asked.tool and item.get("status") not in (None, "completed"):
+                whole = False
             calls.append(item.get("arguments"))
     if stop != "completed":
         known = STATUSES.get(stop, UNKNOWN_STOP) if isinstance(stop, str) else UNKNOWN_STOP

@@ -15,7 +15,7 @@ from llm_batch_assets.types import (
 )
 from llm_batch_assets.wire.classes import HELD, PERMANENT, TRANSIENT, Rule, table
 from llm_batch_assets.wire.shapes import short
-from llm_batch_assets.wire.strict import map_of, text_of
+from llm_batch_assets.wire.strict import int64_of, map_of, text_of
 from llm_batch_assets.wire.views import bytes_of, count_of, from_seconds
 
 STATUSES: Mapping[str, BatchStatus] = {
@@ -133,6 +133,11 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
     )
 
 
+def _line_of(value: Any) -> int | None:
+    """A line's number, also where another implementation writes it as text or as a float."""
+    return int64_of(int(value) if type(value) is float and value.is_integer() else value)
+
+
 def _faults(errors: Any) -> tuple[BatchFault, ...]:
     data = map_of(errors).get("data") if isinstance(errors, dict) else errors
     if not isinstance(data, list):
@@ -140,13 +145,13 @@ def _faults(errors: Any) -> tuple[BatchFault, ...]:
     found = []
     for item in data:
         entry = map_of(item)
-        line = entry.get("line")
+        line = _line_of(entry.get("line"))
         # Bounded: one entry per line of a file of 50,000 is possible, a poem is not.
         found.append(
             BatchFault(
                 short(entry.get("code")),
                 short(entry.get("message"), 500),
-                line if type(line) is int and line >= 1 else None,
+                line if line is not None and line >= 1 else None,
             )
         )
     return tuple(found)
