@@ -5,6 +5,7 @@ Only what this ledger created is ever named here: its own uploads, and batches t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +29,8 @@ def _unsettled() -> sa.Select[tuple[str]]:
     )
 
 
-def _deletable() -> sa.Select[Any]:
+@cache
+def _deletable(*, one_workload: bool, one_dataset: bool) -> sa.Select[Any]:
     s, r = schema.submissions, schema.revisions
     newer = schema.revisions.alias("newer")
     now = sa.bindparam("now", type_=sa.BigInteger)
@@ -44,7 +46,7 @@ def _deletable() -> sa.Select[Any]:
         .scalar_subquery()
     )
     at = (delivered + r.c.delete_after).label("deletable_at")
-    return (
+    query = (
         joined()
         .add_columns(at)
         .where(
@@ -57,12 +59,17 @@ def _deletable() -> sa.Select[Any]:
             sa.or_(s.c.account.is_(None), s.c.account.not_in(_UNSETTLED)),
         )
         .order_by(s.c.id)
+        .limit(sa.bindparam("most", type_=sa.Integer))
     )
+    if one_workload:
+        query = query.where(r.c.workload == sa.bindparam("workload"))
+    if one_dataset:
+        query = query.where(r.c.dataset == sa.bindparam("dataset"))
+    return query
 
 
 _UNSETTLED = _unsettled()
-_DELETABLE = _deletable()
-"""Built once: building them costs more than running them, and every snapshot asks."""
+"""Built once, as ``_deletable``: building costs more than running, and every snapshot asks."""
 
 
 def deletable(
@@ -77,15 +84,11 @@ def deletable(
 
     A superseded revision counts as delivered when a newer one of its dataset is published.
     """
-    r = schema.revisions
-    query = _DELETABLE.limit(limit)
-    if workload is not None:
-        query = query.where(r.c.workload == workload)
-    if dataset is not None:
-        query = query.where(r.c.dataset == dataset)
+    query = _deletable(one_workload=workload is not None, one_dataset=dataset is not None)
+    given = {"now": now, "most": limit, "workload": workload, "dataset": dataset}
     return [
         (as_row(SubmissionRow, row), max(int(row.deletable_at), row.due_at))
-        for row in connection.execute(query, {"now": now})
+        for row in connection.execute(query, given)
     ]
 
 

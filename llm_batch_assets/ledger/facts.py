@@ -34,14 +34,21 @@ def record_batch(
         )
 
 
-def facts_of(connection: Connection, submission_key: str) -> list[tuple[str, int | None]]:
-    """The batches of a submission as (batch id, provider's creation time), oldest first."""
+def _facts() -> sa.Select[tuple[str, int]]:
     p = schema.provider_batches
-    rows = connection.execute(
+    return (
         sa.select(p.c.batch_id, p.c.provider_created_at)
-        .where(p.c.submission_key == submission_key)
+        .where(p.c.submission_key == sa.bindparam("key"))
         .order_by(sa.func.coalesce(p.c.provider_created_at, p.c.seen_at), p.c.batch_id)
     )
+
+
+_FACTS = _facts()
+
+
+def facts_of(connection: Connection, submission_key: str) -> list[tuple[str, int | None]]:
+    """The batches of a submission as (batch id, provider's creation time), oldest first."""
+    rows = connection.execute(_FACTS, {"key": submission_key})
     return [(row.batch_id, row.provider_created_at) for row in rows]
 
 

@@ -91,12 +91,16 @@ def find_revision(
     return None if row is None else as_row(RevisionRow, row)
 
 
+_JOBS = (
+    sa.select(schema.jobs)
+    .where(schema.jobs.c.revision_id == sa.bindparam("revision_id"))
+    .order_by(schema.jobs.c.attempt)
+)
+
+
 def jobs_of(connection: Connection, revision_id: int) -> list[JobRow]:
     """The jobs of a revision, oldest attempt first."""
-    j = schema.jobs
-    rows = connection.execute(
-        sa.select(j).where(j.c.revision_id == revision_id).order_by(j.c.attempt)
-    )
+    rows = connection.execute(_JOBS, {"revision_id": revision_id})
     return [as_row(JobRow, row) for row in rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -82,7 +83,8 @@ def _has_paid_work() -> sa.ColumnElement[bool]:
     )
 
 
-def _wanting() -> sa.Select[Any]:
+@cache
+def _wanting(*, one_workload: bool, one_dataset: bool) -> sa.Select[Any]:
     r = schema.revisions
     open_still = sa.and_(
         r.c.superseded_at.is_(None),
@@ -95,7 +97,21 @@ def _wanting() -> sa.Select[Any]:
             ),
         ),
     )
-    return sa.select(r).where(sa.or_(open_still, _has_paid_work())).order_by(r.c.id)
+    query = sa.select(r).where(sa.or_(open_still, _has_paid_work())).order_by(r.c.id)
+    if one_workload:
+        query = query.where(r.c.workload == sa.bindparam("workload"))
+    if one_dataset:
+        query = query.where(r.c.dataset == sa.bindparam("dataset"))
+    return query
+
+
+def _shards() -> sa.Select[Any]:
+    j, h, s = schema.jobs, schema.shards, schema.submissions
+    return (
+        joined()
+        .where(schema.revisions.c.id == sa.bindparam("revision_id"))
+        .order_by(j.c.attempt, h.c.ordinal, s.c.epoch)
+    )
 
 
 def _running() -> sa.Select[Any]:
@@ -113,7 +129,7 @@ def _last_looks() -> sa.Select[Any]:
 
 
 _NEWER = schema.submissions.alias("newer")
-_WANTING = _wanting()
+_SHARDS = _shards()
 _RUNNING = _running()
 _LAST_LOOKS = _last_looks()
 """Built once: building them costs more than running them, and every loop and tick asks."""
@@ -123,15 +139,11 @@ def snapshot(
     ledger: Ledger, *, workload: str | None = None, dataset: str | None = None
 ) -> Snapshot:
     """Every revision that can still need something, oldest first."""
-    r = schema.revisions
+    query = _wanting(one_workload=workload is not None, one_dataset=dataset is not None)
+    given = {"workload": workload, "dataset": dataset}
     with ledger.read() as connection:
         now = ledger.now(connection)
-        query = _WANTING
-        if workload is not None:
-            query = query.where(r.c.workload == workload)
-        if dataset is not None:
-            query = query.where(r.c.dataset == dataset)
-        rows = [as_row(RevisionRow, row) for row in connection.execute(query)]
+        rows = [as_row(RevisionRow, row) for row in connection.execute(query, given)]
         views = tuple(_view(connection, row) for row in rows)
         running = connection.execute(_RUNNING)
         counts = {(tenant, name): int(count) for tenant, name, count in running}
@@ -204,11 +216,7 @@ def settled_revisions(
 
 
 def _view(connection: Connection, revision: RevisionRow) -> RevisionView:
-    rows = connection.execute(
-        joined()
-        .where(schema.revisions.c.id == revision.id)
-        .order_by(schema.jobs.c.attempt, schema.shards.c.ordinal, schema.submissions.c.epoch)
-    )
+    rows = connection.execute(_SHARDS, {"revision_id": revision.id})
     newest: dict[int, SubmissionRow] = {}
     for row in rows:
         newest[row.shard_id] = as_row(SubmissionRow, row)
