@@ -7,6 +7,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from llm_batch_assets.holds import (
+    abandoned,
+    close_by_passed,
+    deadlines,
+    ended,
+    overdue,
+    released,
+    unsent_deadline,
+    unsent_deadlines,
+    unsent_overdue,
+)
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
 from llm_batch_assets.ledger.states import CANCELLABLE, COLLECTABLE, LIVE, POLLED, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
@@ -52,13 +63,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Something that is not due: why, and until when (microseconds) or what releases it."""
+    """Something that is not due: why, and until when (microseconds) or what releases it.
+
+    ``person``: only a person moves it; ``until`` is when it is looked at again, or given up.
+    """
 
     dataset: str
     shard_key: str | None
     why: str
     until: int | None = None
     release: str | None = None
+    person: bool = False
 
 
 def due(snapshot: Snapshot, settings: Settings) -> list[Work]:
@@ -85,21 +100,28 @@ def waiting(snapshot: Snapshot, settings: Settings) -> list[Waiting]:
             if closed_gate is not None and shard.hold is None and shard.state in SENDABLE:
                 continue  # the gate speaks for all of them
             if shard.shard_key not in doing:
-                result.append(_why(view.row, shard, snapshot, settings))
+                result.append(_why(view, shard, snapshot, settings))
     return result
 
 
 def next_due(snapshot: Snapshot, settings: Settings) -> int | None:
-    """When (microseconds) something becomes due by the clock alone, or None."""
-    times = [item.until for item in waiting(snapshot, settings) if item.until is not None]
+    """When (microseconds) something goes on by itself, or None: the rest waits for people."""
+    found = waiting(snapshot, settings)
+    return min((w.until for w in found if w.until is not None and not w.person), default=None)
+
+
+def next_deadline(snapshot: Snapshot) -> int | None:
+    """When (microseconds) the clock decides instead of a person, or None."""
+    times: list[int] = []
     for view in snapshot.revisions:
-        if view.row.closed_at is None and not _needs_person(view, snapshot):
-            times += [at for at in deadlines(view) if at > snapshot.now]
-    return min(times, default=None)
+        if view.row.closed_at is None:
+            kept_back = _kept_back(view, snapshot)
+            times += unsent_deadlines(view) if kept_back else deadlines(view)
+    return min((at for at in times if at > snapshot.now), default=None)
 
 
-def _needs_person(view: RevisionView, snapshot: Snapshot) -> bool:
-    """Whether all that is in flight is kept back by a hold or a gate: no deadline changes that."""
+def _kept_back(view: RevisionView, snapshot: Snapshot) -> bool:
+    """Whether a hold or a gate keeps all back that is in flight: other deadlines change nothing."""
     gated = gate(view.row, snapshot) is not None
     return bool(view.in_flight) and all(
         shard.hold is not None or (gated and shard.state in SENDABLE) for shard in view.in_flight
@@ -109,9 +131,8 @@ def _needs_person(view: RevisionView, snapshot: Snapshot) -> bool:
 def gate(revision: RevisionRow, snapshot: Snapshot) -> Waiting | None:
     """The gate of a whole revision that keeps its submissions back, if one is closed."""
     if revision.hold is not None:
-        return Waiting(
-            revision.dataset, None, f"on hold: {revision.hold}", release=revision.hold_release
-        )
+        why = f"on hold: {revision.hold}"
+        return Waiting(revision.dataset, None, why, None, revision.hold_release, person=True)
     if revision.cancel_requested_at is not None:
         return Waiting(revision.dataset, None, f"cancelled: {revision.cancel_reason}")
     if revision.superseded_at is not None:
@@ -127,48 +148,10 @@ def gate(revision: RevisionRow, snapshot: Snapshot) -> Waiting | None:
     return None
 
 
-def deadlines(view: RevisionView) -> list[int]:
-    """When (microseconds) the clock alone changes what an accounting says."""
-    row = view.row
-    return [row.created_at + row.close_by, *(s.state_at + row.hold_deadline for s in _ended(view))]
-
-
-def overdue(view: RevisionView, now: int) -> frozenset[tuple[int, int]]:
-    """Shards (attempt, ordinal) whose holds have waited past their deadline, or were given up."""
-    limit = view.row.hold_deadline
-    return _names(
-        s for s in _ended(view) if s.state_at + limit <= now or s.abandoned_at is not None
-    )
-
-
-def released(view: RevisionView) -> frozenset[tuple[int, int]]:
-    """Shards whose held records a person let go again."""
-    return _names(s for s in _ended(view) if s.released_at is not None)
-
-
-def abandoned(view: RevisionView) -> frozenset[tuple[int, int]]:
-    """Shards without evidence that a person gave up."""
-    ended = {s.id for s in _ended(view)}
-    return _names(s for s in view.shards if s.abandoned_at is not None and s.id not in ended)
-
-
-def _names(shards: Iterable[SubmissionRow]) -> frozenset[tuple[int, int]]:
-    return frozenset((s.attempt, s.ordinal) for s in shards)
-
-
-def close_by_passed(view: RevisionView, now: int) -> bool:
-    """Whether nothing of this revision is sent again because its time is over."""
-    return now >= view.row.created_at + view.row.close_by
-
-
-def _ended(view: RevisionView) -> list[SubmissionRow]:
-    return [s for s in view.shards if s.state in {"ACCOUNTED", "RESULTS_GONE"}]
-
-
 def basis(view: RevisionView, now: int) -> str:
     """Digest of everything that an accounting of this revision rests on."""
     parts = [
-        f"{s.attempt}/{s.ordinal}/{s.epoch}/{s.closure_digest or s.state}" for s in _ended(view)
+        f"{s.attempt}/{s.ordinal}/{s.epoch}/{s.closure_digest or s.state}" for s in ended(view)
     ]
     parts.append(f"jobs={len(view.jobs)} overdue={sorted(overdue(view, now))}")
     parts.append(f"close_by={close_by_passed(view, now)}")
@@ -222,6 +205,8 @@ def account_due(view: RevisionView, now: int) -> bool:
     Either it was never accounted, or its accounting asks for an attempt that is not cut yet.
     """
     revision = view.row
+    if unsent_overdue(view, now):
+        return True
     waits = view.in_flight
     if revision.cancel_requested_at is not None:
         # What was never sent never will be; what was sent is paid and is waited for.
@@ -308,11 +293,15 @@ def poll_due(shard: SubmissionRow, settings: Settings) -> int:
 
 
 def _why(
-    revision: RevisionRow, shard: SubmissionRow, snapshot: Snapshot, settings: Settings
+    view: RevisionView, shard: SubmissionRow, snapshot: Snapshot, settings: Settings
 ) -> Waiting:
-    name = shard.shard_key
-    if shard.hold is not None and shard.state not in POLLED:
-        return Waiting(revision.dataset, name, f"hold: {shard.hold}", release=shard.hold_release)
+    revision, name = view.row, shard.shard_key
+    if shard.hold is not None and shard.state in SENDABLE | {"PROVISIONAL"}:
+        # A candidate is looked at again, but no look has told whose it is.
+        sendable = shard.state in SENDABLE
+        until = unsent_deadline(view, shard) if sendable else poll_due(shard, settings)
+        why = f"hold: {shard.hold}"
+        return Waiting(revision.dataset, name, why, until, shard.hold_release, person=True)
     if shard.state in POLLED:
         progress = "?" if shard.total is None else f"{shard.done or 0}/{shard.total}"
         why = f"{shard.state} {progress}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llm_batch_assets import controller
+from llm_batch_assets import controller, holds
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow, SubmissionRow
 from llm_batch_assets.ledger.views import RevisionView, Snapshot
 from llm_batch_assets.settings import Settings
@@ -211,8 +211,8 @@ def test_nobody_waits_or_looks_for_what_a_person_gave_up() -> None:
     lost = shard("UNCERTAIN", abandoned_at=NOW, post_deadline=NOW - S, hold="abandoned")
     assert kinds(snap(lost)) == [("account", None)]
     view = snap(lost).revisions[0]
-    assert controller.abandoned(view) == {(1, 0)}
-    assert controller.overdue(view, NOW) == frozenset()
+    assert holds.abandoned(view) == {(1, 0)}
+    assert holds.overdue(view, NOW) == frozenset()
     assert controller.waiting(snap(lost), SETTINGS) == []
 
 
@@ -222,8 +222,54 @@ def test_what_a_person_says_is_accounted_anew() -> None:
     for word in ({"released_at": NOW}, {"abandoned_at": NOW}):
         view = snap(replace(held, **word)).revisions[0]
         assert controller.basis(view, NOW) != plain
-    assert controller.released(snap(replace(held, released_at=NOW)).revisions[0]) == {(1, 0)}
-    assert controller.overdue(snap(replace(held, abandoned_at=NOW)).revisions[0], NOW) == {(1, 0)}
+    assert holds.released(snap(replace(held, released_at=NOW)).revisions[0]) == {(1, 0)}
+    assert holds.overdue(snap(replace(held, abandoned_at=NOW)).revisions[0], NOW) == {(1, 0)}
+
+
+HOLD = {"hold": "account: 401", "hold_release": "Mend it.", "hold_at": NOW - 3600 * S}
+
+
+@pytest.mark.parametrize("state", ["VALIDATED", "UPLOADED"])
+@pytest.mark.parametrize("after, due", [(-1, False), (0, True)])
+def test_a_hold_of_what_was_never_sent_ends_at_its_deadline(
+    state: str, after: int, due: bool
+) -> None:
+    held = shard(state, state_at=NOW - 9 * 3600 * S, **HOLD | {"hold_at": NOW - 3600 * S - after})
+    snapshot = snap(held)
+    assert kinds(snapshot) == ([("account", None)] if due else [])
+    (waits,) = controller.waiting(snapshot, SETTINGS)
+    assert (waits.person, waits.release, waits.until) == (True, "Mend it.", NOW - after)
+    assert controller.next_due(snapshot, SETTINGS) is None
+    if not due:
+        assert controller.next_deadline(snapshot) == NOW + 1
+
+
+@pytest.mark.parametrize("state", ["SUBMITTING", "UNCERTAIN", "SUBMITTED", "RUNNING"])
+def test_what_may_be_paid_for_is_waited_for_whatever_holds_it(state: str) -> None:
+    sent = shard(state, post_deadline=NOW - 3000 * S, polled_at=NOW, **HOLD)
+    assert holds.unsent_overdue(snap(sent).revisions[0], NOW) == []
+    assert "account" not in [kind for kind, _ in kinds(snap(sent))]
+    (waits,) = controller.waiting(snap(sent, last_look={"acc": NOW}), SETTINGS)
+    assert (waits.person, waits.until is not None) == (False, True)
+
+
+def test_what_a_deadline_gave_up_is_for_people_and_not_in_flight() -> None:
+    over = shard("VALIDATED", abandoned_at=NOW, **HOLD)
+    view = snap(over).revisions[0]
+    assert view.in_flight == ()
+    assert holds.abandoned(view) == holds.overdue(view, NOW) == {(1, 0)}
+    assert holds.deadlines(view) == [view.row.created_at + view.row.close_by]
+
+
+def test_nothing_goes_on_by_itself_where_only_people_can_move_it() -> None:
+    lost = shard("RESULTS_GONE", state_at=NOW)
+    snapshot = snap(lost, row=revision(settlement_basis=controller.basis(
+        snap(lost).revisions[0], NOW), settled_at=NOW, retry_wanted=0))  # fmt: skip
+    assert kinds(snapshot) == []
+    assert controller.next_due(snapshot, SETTINGS) is None
+    assert controller.next_deadline(snapshot) == NOW + 3600 * S
+    running = snap(lost, shard("RUNNING", 1, polled_at=NOW))
+    assert controller.next_due(running, SETTINGS) == NOW + 30 * S
 
 
 def test_a_batch_that_is_given_up_is_still_polled_and_waited_for() -> None:

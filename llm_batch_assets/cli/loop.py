@@ -17,7 +17,9 @@ from llm_batch_assets.cli.reach import check_reachable
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.effects import effects_from_env
 from llm_batch_assets.engine import execute, freeze, open_deps, submit_next
+from llm_batch_assets.engine.holding import held_records
 from llm_batch_assets.engine.opening import process_holder
+from llm_batch_assets.engine.status import iso
 from llm_batch_assets.errors import (
     DownloadError,
     GateClosed,
@@ -38,6 +40,9 @@ from llm_batch_assets.workload.needs import declared_only
 
 IDLE_SECONDS = 0.2
 """The shortest pause between two plans when nothing is due."""
+
+PATIENCE = 60.0
+"""A deadline that decides instead of a person is waited for when it is so near, in seconds."""
 
 PASSING = (GateClosed, NotReady, ProviderError, DownloadError, LeaseLost, TransitionRefused)
 """What a loop may meet and go on: each says itself when it is due again."""
@@ -89,9 +94,10 @@ class Result:
         if self.withheld:
             rows.append(f"withheld: {self.withheld}")
         for item in self.waiting:
-            rows.append(
-                f"waiting: {item['target']}: {item['why']} {item['release'] or ''}".rstrip()
-            )
+            line = f"waiting: {item['target']}: {item['why']}"
+            line += f" | {item['release']}" if item["release"] else ""
+            line += f" | until {item['until']}" if item["until"] else ""
+            rows.append(line)
         return rows
 
     def line(self) -> str:
@@ -188,12 +194,24 @@ def drive(
         waiting = controller.waiting(snapshot, deps.settings)
         at = controller.next_due(snapshot, deps.settings)
         if at is None and not controller.due(snapshot, deps.settings):
-            return [
-                {"target": w.shard_key or w.dataset, "why": w.why, "release": w.release}
-                for w in waiting
-            ]
+            at = controller.next_deadline(snapshot)
+            if at is None or at - snapshot.now > PATIENCE * 1_000_000:
+                return _for_people(waiting, mine, deps)
         pause = IDLE_SECONDS if at is None else (at - snapshot.now) / 1_000_000
         sleep(min(max(pause, IDLE_SECONDS), max(deps.settings.poll_interval, IDLE_SECONDS)))
+
+
+def _for_people(
+    waiting: list[controller.Waiting], views_: list[RevisionView], deps: Deps
+) -> list[dict[str, Any]]:
+    """What is held, what releases it, and until when a person can decide."""
+    found: list[tuple[str, str, str | None, int | None]] = [
+        (w.shard_key or w.dataset, w.why, w.release, w.until) for w in waiting
+    ]
+    for view in views_:
+        found += [(h.shard_key, h.why, h.release, h.until) for h in held_records(view, deps)]
+    names = ("target", "why", "release", "until")
+    return [dict(zip(names, (*rest, iso(until)), strict=True)) for *rest, until in found]
 
 
 def _do(work: controller.Work, deps: Deps) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from llm_batch_assets import controller
+from llm_batch_assets import controller, holds
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine.carrying import read_carried
 from llm_batch_assets.engine.judging import write_unanswered
 from llm_batch_assets.engine.outcome import Outcome
 from llm_batch_assets.engine.specs import job_spec, micros
-from llm_batch_assets.ledger import accounting, freezing
+from llm_batch_assets.ledger import accounting, freezing, people
 from llm_batch_assets.ledger.database import utc_from_micros
 from llm_batch_assets.ledger.leases import Lease, kept
 from llm_batch_assets.ledger.rows import JobRow, RevisionRow
@@ -43,6 +43,8 @@ def account(revision_id: int, deps: Deps) -> Outcome:
         now = deps.ledger.time()
         if view.row.closed_at is not None:
             return account_outcome(view, changed=False, cut=None)
+        if holds.unsent_overdue(view, now) and people.end_holds(deps.ledger, view.row, deps.worker):
+            view = view_by_id(deps.ledger, revision_id)
         deps.progress("account", view.row.dataset)
         basis = controller.basis(view, now)
         changed = basis != view.row.settlement_basis
@@ -88,11 +90,11 @@ def _settle(
     policy = policy_of(first)
     facts = Facts(
         cancel_requested=view.row.cancel_requested_at is not None,
-        released=controller.released(view),
-        deadline_over=controller.overdue(view, now),
-        abandoned=controller.abandoned(view),
+        released=holds.released(view),
+        deadline_over=holds.overdue(view, now),
+        abandoned=holds.abandoned(view),
         gone=frozenset((s.attempt, s.ordinal) for s in view.shards if s.state == "RESULTS_GONE"),
-        close_by_passed=controller.close_by_passed(view, now),
+        close_by_passed=holds.close_by_passed(view, now),
         carried=read_carried(deps.store, first),
     )
     settlement = settle([load_attempt(deps.store, ref) for ref in refs], policy, facts)

@@ -9,6 +9,7 @@ from typing import Any
 
 from llm_batch_assets import controller
 from llm_batch_assets.deps import Deps
+from llm_batch_assets.engine.holding import held_records
 from llm_batch_assets.ledger import views
 from llm_batch_assets.ledger.database import utc_from_micros
 from llm_batch_assets.ledger.jobstate import job_state
@@ -133,6 +134,7 @@ def _dataset(view: RevisionView, snapshot: Snapshot, deps: Deps) -> dict[str, An
             for job in view.jobs
         ],
         "shards": [_shard(shard, waiting.get(shard.shard_key), due) for shard in view.shards],
+        "held": [asdict(one) | {"until": iso(one.until)} for one in held_records(view, deps)],
     }
 
 
@@ -222,6 +224,11 @@ def table(found: Status, *, every_shard: bool = False) -> Sequence[str]:
         for shard in one["shards"]:
             if every_shard or shard["state"] not in ENDED or shard["hold"]:
                 lines.append(_shard_line(shard))
+        for held in one["held"]:
+            lines.append(
+                f"    {held['shard_key']} holds {held['records']} records: {held['reason']} | "
+                f"{held['release']} | until {held['until']}, then human_review"
+            )
     for item in found.deadlines:
         word = "could be fetched until" if item["passed"] else "can be fetched until"
         lines.append(f"deadline: the results of {item['shard_key']} {word} {item['at']}")

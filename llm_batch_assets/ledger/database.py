@@ -20,7 +20,7 @@ from llm_batch_assets.types import NO_EFFECTS, Clock, Effects
 PG_SCHEMA = "llm_batch"
 VERSION_TABLE = "llm_batch_alembic_version"
 SCHEMA_MAJOR = 1
-HEAD = "0005"
+HEAD = "0006"
 """The newest migration, so that opening an up-to-date ledger needs no Alembic."""
 
 _ALEMBIC = Lock()

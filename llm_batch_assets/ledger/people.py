@@ -13,7 +13,7 @@ from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger import gates, schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
-from llm_batch_assets.ledger.states import ENDED
+from llm_batch_assets.ledger.states import ENDED, SENDABLE
 from llm_batch_assets.ledger.worker import Worker
 
 ABANDONED = "abandoned"
@@ -127,6 +127,7 @@ def hold_submission(ledger: Ledger, row: SubmissionRow, worker: Worker, reason: 
             .values(
                 hold=require_reason(reason)[:500],
                 hold_release=f"`llm-batch-assets release {row.shard_key}` releases it.",
+                hold_at=ledger.now(connection),
             )
         )
 
@@ -150,10 +151,11 @@ def release_submission(ledger: Ledger, row: SubmissionRow, worker: Worker, reaso
     """Release one submission, or the held records of one that is accounted.
 
     Raises:
-        GateClosed: it was abandoned: nothing releases it.
+        GateClosed: it was abandoned, or held past its deadline: nothing releases it.
     """
     if row.abandoned_at is not None:
-        raise GateClosed(f"{row.shard_key} was abandoned: its records are in human_review.")
+        how = "was abandoned" if row.hold == ABANDONED else "was held past its deadline"
+        raise GateClosed(f"{row.shard_key} {how}: its records are in human_review.")
     with ledger.write("release_submission") as connection:
         log_decision(connection, ledger, row.target, "release", worker, reason)
         return _release(connection, ledger, schema.submissions.c.id == row.id)
@@ -164,7 +166,7 @@ def _release(connection: Connection, ledger: Ledger, which: sa.ColumnElement[boo
     held = connection.execute(
         sa.update(s)
         .where(which, s.c.hold.is_not(None), s.c.abandoned_at.is_(None))
-        .values(hold=None, hold_release=None, due_at=now, tries=0)
+        .values(hold=None, hold_release=None, hold_at=None, due_at=now, tries=0)
     )
     records = connection.execute(
         sa.update(s)
@@ -203,6 +205,43 @@ def abandon(ledger: Ledger, row: SubmissionRow, worker: Worker, reason: str) -> 
                 due_at=now,
             )
         )
+
+
+def end_holds(ledger: Ledger, revision: RevisionRow, worker: Worker) -> int:
+    """Give up what was held past its deadline before it was ever sent: its records are for people.
+
+    From here on nothing releases it, so that no worker sends what a closure has disposed of. What
+    was sent is waited for instead, whatever holds it.
+
+    Returns:
+        How many submissions were given up.
+    """
+    s = schema.submissions
+    with ledger.write("end_holds") as connection:
+        gates.change(connection)
+        now = ledger.now(connection)
+        overdue = connection.execute(
+            sa.select(s.c.id, s.c.submission_key, s.c.hold).where(
+                of_revision(revision.id),
+                s.c.state.in_(sorted(SENDABLE)),
+                s.c.hold.is_not(None),
+                s.c.abandoned_at.is_(None),
+                s.c.hold_at <= now - revision.hold_deadline,
+            )
+        ).all()
+        for row in overdue:
+            target = f"submission:{row.submission_key}"
+            log_decision(connection, ledger, target, "hold_deadline", worker, row.hold)
+        connection.execute(
+            sa.update(s)
+            .where(s.c.id.in_([row.id for row in overdue]))
+            .values(
+                abandoned_at=now,
+                cancel_requested_at=sa.func.coalesce(s.c.cancel_requested_at, now),
+                hold_release="Its deadline has passed: review its records instead.",
+            )
+        )
+    return len(overdue)
 
 
 def give_word(ledger: Ledger, revision: RevisionRow, worker: Worker, reason: str) -> None:

@@ -102,6 +102,7 @@ class SubmissionRow:
     last_error: str | None
     hold: str | None
     hold_release: str | None
+    hold_at: int | None
     cancel_requested_at: int | None
     cancel_sent_at: int | None
     released_at: int | None

@@ -153,6 +153,7 @@ submissions = Table(
     # Flags beside the state.
     Column("hold", Text),
     Column("hold_release", Text),
+    Column("hold_at", Micros),
     Column("cancel_requested_at", Micros),
     Column("cancel_sent_at", Micros),
     Column("released_at", Micros),

@@ -192,10 +192,11 @@ def note(ledger: Ledger, row: SubmissionRow, **values: Any) -> None:
 def set_hold(ledger: Ledger, row: SubmissionRow, hold: str | None, release: str | None) -> None:
     """Put a submission on hold with what releases it, or release it."""
     with ledger.write("hold") as connection:
+        since = None if hold is None else ledger.now(connection)
         connection.execute(
             sa.update(schema.submissions)
             .where(schema.submissions.c.id == row.id)
-            .values(hold=hold, hold_release=release)
+            .values(hold=hold, hold_release=release, hold_at=since)
         )
 
 

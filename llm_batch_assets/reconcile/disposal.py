@@ -90,7 +90,7 @@ class Standing:
     reshape: Mask | None = None
     """Its last batch was refused for its shape: sent again unchanged it is refused again."""
     abandoned: Mask | None = None
-    """A person gave that shard up before there was evidence of it."""
+    """That shard was given up before there was evidence of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,19 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
     give(over, "human_review", "results_gone")
     give(s.gone, "open", "results_gone", "hold")
     if s.abandoned is not None:
+        # Held past its deadline before it was ever sent, or given up by a person's own word.
+        give(s.in_flight & s.abandoned & s.deadline_over, "human_review", "never_sent")
         give(s.in_flight & s.abandoned, "human_review", "abandoned")
     give(s.in_flight, "open", "in_flight", "wait")
     give(is_class["permanent_failure"], "permanent_failure", "permanent_failure")
 
     # A copy that nothing confirms moves no record and no money.
-    give((missing | duplicate) & ~s.confirmed, "open", "unconfirmed", "refetch")
+    unsure = (missing | duplicate) & ~s.confirmed
+    give(unsure & s.deadline_over, "human_review", "unconfirmed")
+    if s.released is not None and not facts.close_by_passed:
+        # A person looked where the provider says nothing at all, not even why it failed.
+        give(unsure & missing & s.released & ~s.person_cancel, "open", "retry", "retry", "missing")
+    give(unsure, "open", "unconfirmed", "refetch")
     give(duplicate, "human_review", "conflicting_duplicate")
     give(missing & s.foreign, "human_review", "mangled_ids")
     give((is_class["cancelled"] | missing) & s.person_cancel, "cancelled", "person_cancel")

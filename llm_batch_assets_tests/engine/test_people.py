@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,8 @@ from llm_batch_assets.engine import execute, people, plan
 from llm_batch_assets.engine.execute import submit
 from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger.people import decisions_of
+from llm_batch_assets.reconcile.verify import verify
+from llm_batch_assets.types import BatchView
 from llm_batch_assets_tests.engine.bench import CALM, DATASET, Bench, make_workload
 
 Make = Callable[..., Bench]
@@ -69,7 +74,8 @@ def test_a_decision_needs_a_reason_and_a_target(bench: Make) -> None:
 
 
 def test_an_account_that_was_mended_is_released_by_a_person(bench: Make) -> None:
-    one = bench(settings=CALM, records=8, key="invalid-key")
+    patient = make_workload(retry={"hold_deadline": "72h"})
+    one = bench(settings=CALM, records=8, key="invalid-key", workload=patient)
     one.freeze()
     assert one.drive()[0]["why"].startswith("hold: account")
     people.release(one.deps, DATASET, "a new key is in place")
@@ -77,13 +83,86 @@ def test_an_account_that_was_mended_is_released_by_a_person(bench: Make) -> None
     assert one.view.row.accepted == 8
 
 
+def test_a_hold_of_what_was_never_sent_ends_at_its_deadline(bench: Make) -> None:
+    """Nobody mends the account: its records are for people, and a late release sends nothing."""
+    one = bench(settings=CALM, records=16, workload=make_workload(retry={"hold_deadline": "1.5s"}))
+    one.freeze()
+    first, second = one.view.shards
+    one.sim.faults({"route": "upload", "fault": "status_before", "status": 401})
+    one.drive(stop=lambda: one.view.shards[0].hold is not None)
+    (held,) = [s for s in one.view.shards if s.hold is not None]
+    assert held.hold_at is not None and held.state == "VALIDATED"
+    one.drive()
+    row = one.view.row
+    assert row.closed_at is not None
+    assert (row.accepted, row.human_review) == (8, 8)
+    assert set(one.reasons().values()) == {"never_sent"}
+    assert [kind for kind, _ in _decided(one, held.target)] == ["hold_deadline"]
+    with pytest.raises(GateClosed, match="past its deadline"):
+        people.release(one.deps, held.shard_key, "mended at last")
+    people.release(one.deps, DATASET, "mended at last")
+    with pytest.raises(GateClosed, match="on hold"):
+        submit(next(s for s in one.view.shards if s.id == held.id), one.deps)
+    one.drive()
+    assert {first.state, second.state} == {"VALIDATED"}
+    assert len(one.calls("create")) == 1
+    assert verify(one.home / "artifacts").ok
+
+
+def test_a_release_before_the_deadline_wins(bench: Make) -> None:
+    """The deadline counts from the hold, not from the day on which the shard was frozen."""
+    one = bench(settings=CALM, records=8, workload=make_workload(retry={"hold_deadline": "2s"}))
+    one.freeze()
+    time.sleep(2.1)
+    people.hold(one.deps, one.view.shards[0].shard_key, "look at it first")
+    assert _kinds(one) == []
+    people.release(one.deps, one.view.shards[0].shard_key, "looked")
+    one.drive()
+    assert one.view.row.accepted == 8
+
+
+def test_a_batch_that_failed_and_says_nothing_is_held_for_a_person(bench: Make) -> None:
+    """No error list at all (B37): neither success nor proof of nothing, so nothing goes again."""
+    one = bench(settings=CALM, records=8, workload=make_workload(retry={"hold_deadline": "72h"}))
+    one.freeze()
+    one.sim.faults({"kind": "fail", "code": "x"})
+    mute = replace(one.deps, provider=lambda name: Mute(one.deps.provider(name)))
+    waits = one.drive(mute)
+    (shard,) = one.view.shards
+    assert [(w["target"], w["why"]) for w in waits] == [
+        (shard.shard_key, "8 records are held: unconfirmed")
+    ]
+    assert f"release {shard.shard_key}" in waits[0]["release"]
+    assert one.view.row.closed_at is None and len(one.calls("create")) == 1
+    people.release(one.deps, shard.shard_key, "nothing ran, says the console")
+    one.drive()
+    assert one.view.row.accepted == 8
+    assert one.sim.meter()["paid_twice"] == 0
+
+
+class Mute:
+    """A provider whose failed batches name no errors."""
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+    def get(self, batch_id: str) -> BatchView:
+        return replace(self._provider.get(batch_id), faults=())
+
+
 def test_records_held_for_a_quota_go_again_when_released(bench: Make) -> None:
     one = bench(settings=CALM, records=16, workload=make_workload(retry={"hold_deadline": "72h"}))
     one.freeze()
     one.sim.faults({"kind": "error_quota", "ids": one.wire_ids([2, 9]), "executions": 1})
-    one.drive(stop=lambda: _settled(one))
+    waits = one.drive()
     assert one.view.row.closed_at is None
     assert one.states()["open"] == {2, 9}
+    # What only a person moves is said at once: nobody sits here for 72 hours.
+    assert sum(int(w["why"].split()[0]) for w in waits) == 2
+    assert all("mend the openai account" in w["release"] and w["until"] for w in waits)
     people.release(one.deps, DATASET, "the invoice is paid")
     one.drive()
     row = one.view.row

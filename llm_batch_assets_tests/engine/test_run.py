@@ -84,11 +84,30 @@ def test_an_account_on_hold_leaves_it_open_and_says_what_releases_it(
     tmp_path: Path, sim: Simulator
 ) -> None:
     sim.faults({"route": "create", "fault": "status_before", "status": 401})
-    ended = Command(tmp_path, sim).run()
+    workload = make_workload(retry={"hold_deadline": "72h"})
+    ended = Command(tmp_path, sim, workload=workload).run()
     assert ended.code == 3
     (held,) = ended.result["waiting"]
     assert held["target"] == "d1/r1/a1/p00000"
     assert "release d1/r1/a1/p00000" in held["release"]
+    assert held["until"] > "2026"
+
+
+def test_records_that_wait_for_a_person_are_named_at_once(tmp_path: Path, sim: Simulator) -> None:
+    """Their deadline is three days away: the command says what is held and does not wait for it."""
+    sim.faults({"kind": "error_quota", "count": 1, "total": 2})
+    workload = make_workload(retry={"hold_deadline": "72h"})
+    command = Command(tmp_path, sim, workload=workload)
+    ended = command.run(seconds=60)
+    assert ended.code == 3
+    assert (ended.result["closed"], ended.result["open"]) == (False, 2)
+    held = ended.result["waiting"]
+    assert sum(int(one["why"].split()[0]) for one in held) == 2
+    assert all("insufficient" in one["why"] or "billing" in one["why"] for one in held)
+    assert all(f"release {one['target']}" in one["release"] for one in held)
+    text = command.run("--format", "text", seconds=60)
+    assert text.code == 3
+    assert f"waiting: {held[0]['target']}: {held[0]['why']} | mend the" in text.out
 
 
 Change = Callable[[Command], None]

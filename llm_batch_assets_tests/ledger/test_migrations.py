@@ -56,6 +56,7 @@ def _old_rows(connection: sa.Connection) -> dict[str, list[dict[str, object]]]:
          "batch_id": f"batch_{n}", "account": "acc"}
         for n in (1, 2)
     ]  # fmt: skip
+    submissions[1]["hold"], submissions[0]["hold"] = "account: 401", None
     rows: dict[str, list[dict[str, object]]] = {
         "revisions": [revision],
         "jobs": [job],
@@ -96,6 +97,8 @@ def test_every_earlier_schema_is_migrated_with_its_rows(url: str, revision: str)
         )
         assert compare_metadata(context, schema.metadata) == []
     (view,) = views.snapshot(ledger).revisions
+    # What was held before anybody noted since when is held since its next try was put off.
+    assert [(s.hold, s.hold_at) for s in view.shards] == [(None, None), ("account: 401", 5)]
     lease = leases.acquire(ledger, view.shards[0].target, WORKER.holder, 60)
     assert lease is not None
     row = transition(ledger, view.shards[0], "RUNNING", lease=lease, worker=WORKER, reason="")
