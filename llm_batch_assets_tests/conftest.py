@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import Engine
+from sqlalchemy.util import LRUCache
+from hypothesis import settings
 
 from llm_batch_assets_tests.postgres import Postgres
 from llm_batch_assets_tests.s3_server import S3Server, running_s3
+
+
+# Other tests run beside these: how long one example takes says nothing about the code.
+settings.register_profile("beside-others", deadline=None)
+settings.load_profile("beside-others")
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +34,29 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """One real S3 server for the whole session; make a bucket of your own in it."""
     with running_s3(tmp_path_factory.mktemp("s3") / "server") as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements_compiled_once() -> Iterator[None]:
+    """All SQLite engines of this process share their compiled statements.
+
+    Each test has ledgers and Dagster instances of its own, and compiling the same statements for
+    each of them took a fifth of the time.
+    """
+    compiled: dict[Any, Any] = LRUCache(2000)
+    made = Engine.__init__
+
+    def make(self: Engine, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options)
+        if type(self.dialect) is SQLiteDialect_pysqlite:
+            self._compiled_cache = compiled
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "__init__", make)
+        # The cache's keys have the dialect in them: one is as good as another.
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda self: hash(type(self)))
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda self, o: type(self) is type(o))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -61,6 +61,7 @@ def shard_limits(provider: ProviderName, model: str, endpoint: str, limits: Limi
         bytes=min(limits.bytes_per_shard, theirs.bytes - theirs.overhead),
         inputs=theirs.inputs,
         minimum=least_records(provider, model, endpoint, limits),
+        distinct=not theirs.labelled,
     )
 
 

@@ -16,6 +16,8 @@ class ShardLimits:
         records: as many as are wanted.
         minimum: fewest that the provider runs a batch for.
         most: as many as the provider takes; None where ``records`` says it.
+        distinct: no two shards of a job hold equally many, because their number is all by which
+            an open batch can be told from another.
     """
 
     records: int
@@ -23,6 +25,7 @@ class ShardLimits:
     inputs: int | None = None
     minimum: int = 1
     most: int | None = None
+    distinct: bool = False
 
 
 def cut(
@@ -40,6 +43,8 @@ def cut(
         inputs: embedding inputs of each record; None for one each.
     """
     total = len(sizes)
+    if limits.distinct:
+        return _distinct(sizes, limits, inputs)
     ranges = _greedy(sizes, limits, inputs, limits.records)
     if len(ranges) > 1 and _size(ranges[-1]) < limits.minimum:
         even = _greedy(sizes, limits, inputs, -(-total // len(ranges)))
@@ -52,6 +57,27 @@ def cut(
     return ranges
 
 
+_SPREADS = 16
+"""So many beginnings are tried; where bytes alone make shards equal, none of them may help."""
+
+
+def _distinct(
+    sizes: NDArray[np.int64], limits: ShardLimits, inputs: NDArray[np.int64] | None
+) -> list[tuple[int, int]]:
+    """Every range one record smaller than the one before, and the last one like none of them.
+
+    Begins as evenly as so many ranges allow, so that the last is no crumb. Where this would cost
+    another batch the shards stay as full as they may be: the tags in its results prove a batch.
+    """
+    plain = _greedy(sizes, limits, inputs, limits.records)
+    even = -(-len(sizes) // max(1, len(plain))) + len(plain) // 2
+    for wanted in range(min(even, limits.records), 0, -1)[:_SPREADS]:
+        ranges = _greedy(sizes, limits, inputs, wanted, less=1)
+        if len(set(map(_size, ranges))) == len(ranges) == len(plain):
+            return ranges
+    return plain
+
+
 def _size(found: tuple[int, int]) -> int:
     return found[1] - found[0]
 
@@ -61,7 +87,9 @@ def _greedy(
     limits: ShardLimits,
     inputs: NDArray[np.int64] | None,
     records: int,
+    less: int = 0,
 ) -> list[tuple[int, int]]:
+    """As much as fits into each range; ``less`` records fewer in every further one."""
     total = len(sizes)
     ends = np.cumsum(sizes, dtype=np.int64)
     counts = None if inputs is None else np.cumsum(inputs, dtype=np.int64)
@@ -78,4 +106,5 @@ def _greedy(
         end = max(end, start + 1)
         found.append((start, end))
         start = end
+        records = max(1, records - less)
     return found

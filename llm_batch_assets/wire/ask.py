@@ -69,6 +69,8 @@ class Limits:
         inputs: embedding inputs across all requests; None for no limit.
         minimum: fewest requests per batch.
         overhead: bytes around the lines (an envelope), and ``separator`` bytes more per line.
+        labelled: whether a batch carries a name of ours; of one without, only the number of its
+            requests is seen while it is open.
     """
 
     records: int | None
@@ -76,6 +78,7 @@ class Limits:
     inputs: int | None = None
     minimum: int = 1
     overhead: int = 0
+    labelled: bool = True
 
 
 Encoder = Callable[[Sequence[Message]], bytes]

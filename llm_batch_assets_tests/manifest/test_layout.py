@@ -68,3 +68,35 @@ def test_the_minimum_wins_over_a_wish_for_small_shards() -> None:
 def test_one_input_each_where_nothing_else_is_said() -> None:
     sizes = np.full(10, 1, dtype=np.int64)
     assert cut(sizes, ShardLimits(100, 100, inputs=4)) == [(0, 4), (4, 8), (8, 10)]
+
+
+@given(
+    total=st.integers(0, 3000),
+    records=st.integers(40, 400),
+    size=st.integers(1, 9),
+    room=st.integers(400, 4000),
+)
+def test_shards_that_only_their_number_tells_apart_differ_in_it(
+    total: int, records: int, size: int, room: int
+) -> None:
+    sizes = np.full(total, size, dtype=np.int64)
+    limits = ShardLimits(records, room, distinct=True)
+    ranges = cut(sizes, limits)
+    held = [end - start for start, end in ranges]
+    assert sum(held) == total
+    assert all(count <= records and count * size <= room for count in held)
+    plain = cut(sizes, ShardLimits(records, room))
+    assert len(ranges) == len(plain)
+    # Where the shards have room for it, all differ.
+    most = min(records, room // size)
+    if total <= len(plain) * (most - len(plain)):
+        assert len(set(held)) == len(held)
+
+
+def test_distinct_totals_cost_no_further_batch() -> None:
+    sizes = np.full(600, 10, dtype=np.int64)
+    held = {
+        most: [end - start for start, end in cut(sizes, ShardLimits(most, 10_000, distinct=True))]
+        for most in (130, 120)
+    }
+    assert held == {130: [122, 121, 120, 119, 118], 120: [120] * 5}

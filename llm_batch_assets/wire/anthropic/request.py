@@ -23,7 +23,11 @@ from llm_batch_assets.wire.ask import (
 )
 
 _OPEN, _CLOSE = b'{"requests":[', b"]}"
-LIMITS = Limits(records=100_000, bytes=256_000_000, overhead=len(_OPEN) + len(_CLOSE))
+# An open batch shows its id, its time and its total: providers.md, section 2.7, from the API's
+# reference of "Message Batches".
+LIMITS = Limits(
+    records=100_000, bytes=256_000_000, overhead=len(_OPEN) + len(_CLOSE), labelled=False
+)
 ENDPOINTS = ("/v1/messages",)
 EMBEDDING_ENDPOINT: str | None = None
 
