@@ -126,9 +126,10 @@ def _ids(path: Path) -> list[str]:
 
 def _json(path: Path, kind: Any) -> Any:
     from llm_batch_assets.errors import InputError
+    from llm_batch_assets.wire.strict import loosely
 
     try:
-        value = json.loads(path.read_bytes().decode("utf-8-sig"))
+        value = loosely(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}.") from None
     if not isinstance(value, kind):
@@ -147,7 +148,11 @@ def _counts(path: Path) -> dict[str, int]:
 
 
 def _views(provider: str, path: Path | None) -> tuple[list[BatchView], list[RawFile]]:
-    """The looks, and the rows that a Gemini job carries inline."""
+    """The looks, and the rows that a Gemini job carries inline.
+
+    A look that found no job, but an error object, is a failed look: it changes nothing (field
+    reports B08, B51), and where no look found one, nothing is known of the job (B09).
+    """
     from llm_batch_assets.errors import InputError
     from llm_batch_assets.reconcile.model import RawFile
     from llm_batch_assets.wire.readers import wire_of
@@ -159,13 +164,14 @@ def _views(provider: str, path: Path | None) -> tuple[list[BatchView], list[RawF
     objects = objects if isinstance(objects, list) else [objects]
     if not objects or not all(isinstance(item, dict) for item in objects):
         raise InputError(f"{path} holds no job objects.")
-    views = [wire.read_batch(item) for item in objects]
+    looks = [(place, wire.read_batch(item)) for place, item in enumerate(objects)]
+    looks = [(place, view) for place, view in looks if view.batch_id or view.raw_status]
     inline: list[RawFile] = []
-    if wire.inline_rows is not None:
-        rows = wire.inline_rows(path.read_bytes(), len(objects) - 1)
+    if wire.inline_rows is not None and looks:
+        rows = wire.inline_rows(path.read_bytes(), looks[-1][0])
         if rows is not None:
             inline.append(RawFile.of(f"{path}:inlinedResponses", "results", rows))
-    return views, inline
+    return [view for _, view in looks], inline
 
 
 def _raw(path: Path, kind: ResultKind, receipts: dict[str, Any]) -> RawFile:

@@ -158,7 +158,9 @@ def _unreached(account: Account) -> bool:
 
 def _no_evidence(account: Account) -> bool:
     view = account.view
-    return view is not None and view.status == "failed" and not view.faults and not account.rows
+    if view is None:
+        return not account.raws
+    return view.status == "failed" and not view.faults and not account.rows
 
 
 def _next(

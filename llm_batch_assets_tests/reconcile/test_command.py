@@ -75,6 +75,37 @@ def test_without_a_status_loose_files_are_over(folder: Path, capsys: Any) -> Non
     assert code == 3 and json.loads(out)["sets"]["missing"] == ["a", "b", "c c"]
 
 
+DONE = {"id": "b", "status": "completed", "output_file_id": "o", "error_file_id": "e"}
+LOST: dict[str, Any] = {"error": {"message": "No batch found", "code": None}}
+
+
+@pytest.mark.parametrize("looks", [[DONE, LOST], [LOST, DONE, LOST, LOST], [LOST], [{}]])
+def test_a_look_that_found_no_job_changes_nothing(
+    folder: Path, capsys: Any, looks: list[Any]
+) -> None:
+    """Field reports B08 and B51."""
+    (folder / "s.json").write_text(json.dumps(looks))
+    _, out, _ = run(
+        *args(folder, "--status", str(folder / "s.json"), "--format", "json"), capsys=capsys
+    )
+    facts = json.loads(out)
+    assert facts["sets"]["succeeded"] == ["a", "c c"] and facts["in_flight"] == []
+
+
+def test_a_job_that_no_look_found_is_a_persons_affair(folder: Path, capsys: Any) -> None:
+    """Field report B09: nothing of it is sent again."""
+    (folder / "s.json").write_text(json.dumps([LOST, LOST]))
+    base = ("--provider", "openai", "--expected", str(folder / "ids.txt"), "--format", "json")
+    code, out, _ = run(*base, "--status", str(folder / "s.json"), capsys=capsys)
+    facts = json.loads(out)
+    assert code == 3 and facts["sets"]["missing"] == ["a", "b", "c c"]
+    assert (facts["retry_shard"], facts["retry_shard_if_refetch_same"]) == ([], None)
+    assert facts["next"] == ["hold:operator"]
+    (folder / "s.json").write_text(json.dumps([DONE | {"status": "in_progress"}, LOST]))
+    _, out, _ = run(*base, "--status", str(folder / "s.json"), capsys=capsys)
+    assert json.loads(out)["in_flight"] == ["a", "b", "c c"]
+
+
 @pytest.mark.parametrize(
     ("option", "content"),
     [

@@ -208,7 +208,26 @@ def test_gemini_inline_rows_are_cut_from_their_own_bytes() -> None:
         assert gemini.inline_rows(none, 0) is None
 
 
-@pytest.mark.parametrize("odd", [b'"\\ud83d"', b"NaN", b"[" * 300 + b"]" * 300, b'{"k":1,"k":2}'])
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        ({"done": True, "error": {"code": 13}}, "failed"),
+        ({"done": True, "error": {"code": 1}}, "cancelled"),
+        ({"done": True, "response": {"responsesFile": "files/o"}}, "done"),
+        ({"done": True}, "unknown"),
+        ({"done": False, "error": {"code": 13}}, "unknown"),
+        ({"done": True, "error": {"code": 13}, "metadata": {"state": "NEW"}}, "unknown"),
+    ],
+)
+def test_a_gemini_operation_without_a_state_says_itself_that_it_is_over(
+    job: dict[str, Any], status: str
+) -> None:
+    assert gemini.read_batch({"name": "batches/1", **job}).status == status
+
+
+@pytest.mark.parametrize(
+    "odd", [b"9" * 5000, b'"\\ud83d"', b"NaN", b"[" * 300 + b"]" * 300, b'{"k":1,"k":2}']
+)
 def test_one_odd_inline_row_does_not_take_the_others_with_it(odd: bytes) -> None:
     """Field report B73."""
     rows = b'{"metadata": {"key": "a"}, "response": ' + odd + b'}, {"x": "]}"}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from llm_batch_assets.types import (
 from llm_batch_assets.wire.classes import Rule
 from llm_batch_assets.wire.rpc import CODES, code_rule
 from llm_batch_assets.wire.shapes import short
-from llm_batch_assets.wire.strict import map_of, raw_at, raw_items, text_of
+from llm_batch_assets.wire.strict import loosely, map_of, raw_at, raw_items, text_of
 from llm_batch_assets.wire.views import bytes_of, count_of, from_iso, label_of
 
 STATUSES: Mapping[str, BatchStatus] = {
@@ -70,7 +69,13 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
     status = STATUSES.get(word, "unknown")
     if word in ("", "UNSPECIFIED", "STATE_UNSPECIFIED"):
         status = "queued" if word else "unknown"
-    results = _results(raw, meta)
+    results, faults = _results(raw, meta), _faults(raw, meta)
+    if not word and raw.get("done") is True:
+        # An operation says itself that it is over: with an error, or with a response.
+        if faults:
+            status = "cancelled" if fault_rule(faults[0]).cls == "cancelled" else "failed"
+        elif results:
+            status = "done"
     ready = status in TERMINAL_STATUSES
     if status == "done" and not results and "completionStats" not in raw:
         # Succeeded may be seen before the responses file is (B33).
@@ -87,7 +92,7 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
         submission_key=key,
         deployment=deployment,
         results=results,
-        faults=_faults(raw, meta),
+        faults=faults,
         results_ready=ready,
         raw=bytes_of(raw),
     )
@@ -124,7 +129,7 @@ def inline_lines(operation: bytes) -> bytes | None:
     """
     try:
         # Tolerant: one row that no strict parser reads must not take the others with it.
-        path = _inlined(map_of(json.loads(operation.decode("utf-8"))))
+        path = _inlined(map_of(loosely(operation)))
         if path is None:
             return None
         rows = raw_items(raw_at(operation, *path) or b"[]")
