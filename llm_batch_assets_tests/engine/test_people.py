@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from llm_batch_assets.engine import execute, people, plan
+from llm_batch_assets.engine.cancelling import cancel
 from llm_batch_assets.engine.execute import submit
 from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger.people import decisions_of
 from llm_batch_assets.reconcile.verify import verify
 from llm_batch_assets.types import BatchView
 from llm_batch_assets_tests.engine.bench import CALM, DATASET, Bench, make_workload
+from llm_batch_assets_tests.engine.lost import later
 
 Make = Callable[..., Bench]
 DAY = 86_400.0
@@ -231,6 +233,30 @@ def test_lost_results_wait_for_a_person_who_decides(bench: Make, again: bool) ->
     assert row.closed_at is not None
     assert (row.accepted, row.human_review) == ((8, 0) if again else (0, 8))
     assert len(one.calls("create")) == (2 if again else 1)
+
+
+@pytest.mark.parametrize("what", ["cancelled", "late"])
+def test_a_release_of_lost_results_that_comes_to_nothing_ends_all_the_same(
+    bench: Make, what: str
+) -> None:
+    """Cancelled after the release, or released after close_by: nothing goes, nothing stays open."""
+    workload = make_workload(retry={"hold_deadline": "144h"})
+    one = bench(settings=CALM, records=8, workload=workload)
+    one.sim.faults({"kind": "lost_result"})
+    one.freeze()
+    one.drive(stop=lambda: _settled(one))
+    (shard,) = one.view.shards
+    assert (shard.state, one.view.row.closed_at) == ("RESULTS_GONE", None)
+    hour = 3600.0
+    people.release(later(one, 73 * hour if what == "late" else 0), shard.shard_key, "pay again")
+    if what == "cancelled":
+        cancel(one.deps, dataset=DATASET, reason="not after all")
+    one.drive(later(one, 73 * hour if what == "late" else 145 * hour))
+    row = one.view.row
+    assert row.closed_at is not None
+    assert (row.human_review, row.accepted) == (8, 0)
+    assert set(one.reasons().values()) == {"results_gone"}
+    assert len(one.calls("create")) == 1
 
 
 def test_a_batch_is_adopted_by_a_persons_word(make_slow: Make) -> None:

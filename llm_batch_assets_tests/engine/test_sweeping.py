@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
-from llm_batch_assets.deps import Deps
+import pytest
+
+from llm_batch_assets.controller import of_kind
 from llm_batch_assets.engine import execute, plan
 from llm_batch_assets.engine.sweeping import sweep
-from llm_batch_assets.ledger import Ledger
-from llm_batch_assets.ledger.database import utc_now
-from llm_batch_assets.settings import open_home
-from llm_batch_assets_tests.engine.bench import CALM, QUICK, Bench, environment
-from llm_batch_assets_tests.engine.lost import backup, restore
+from llm_batch_assets_tests.engine.bench import CALM, QUICK, Bench
+from llm_batch_assets_tests.engine.lost import backup, later, restore
 
 Make = Callable[..., Bench]
 DAY = 86_400.0
-
-
-def _later(bench: Bench, seconds: float) -> Deps:
-    """The same worker, so much later by the ledger's clock."""
-    home = open_home(environment(bench.sim, bench.home))
-    clock = lambda: utc_now() + timedelta(seconds=seconds)  # noqa: E731
-    return replace(
-        bench.deps, ledger=Ledger(home.ledger_url, deployment=home.deployment, clock=clock)
-    )
 
 
 def _cancels(bench: Bench) -> list[str]:
@@ -106,13 +95,68 @@ def test_a_second_batch_is_reported_and_cancelled_only_when_asked_and_old(make_s
     assert "too young" in swept.duplicates[0].why
     assert _cancels(one) == []
     edge = CALM.lease_ttl + CALM.settle_interval
-    assert not sweep(_later(one, edge - 5), cancel=True).duplicates[0].cancelled
-    swept = sweep(_later(one, edge + 1), cancel=True)
+    assert not sweep(later(one, edge - 5), cancel=True).duplicates[0].cancelled
+    swept = sweep(later(one, edge + 1), cancel=True)
     assert (swept.duplicates[0].cancelled, swept.exit_code) == (True, 0)
     assert _cancels(one) == [second]
     one.sim.advance(DAY)
     one.drive()
     assert one.view.row.accepted == 8
+
+
+def test_a_second_batch_that_has_ended_is_booked_without_anybodys_word(make_slow: Make) -> None:
+    """There is nothing left to cancel; what it cost must not be lost from sight."""
+    one = make_slow(records=8)
+    one.freeze()
+    one.drive(until="submitted")
+    second = one.sim.clone_batch()["id"]
+    one.sim.advance(DAY)
+    assert {b["phase"] for b in one.own_batches()} == {"completed"}
+    swept = sweep(one.deps)
+    assert ([d.batch_id for d in swept.duplicates], swept.exit_code) == ([second], 0)
+    assert one.duplicates() == {second}
+    one.drive()
+    calls = len(one.calls("cancel"))
+    assert sweep(one.deps).exit_code == 0
+    assert len(one.calls("cancel")) == calls, "what is booked is not cancelled again"
+    assert plan(one.deps) == []
+    assert one.view.row.accepted == 8
+    assert second not in {shard.batch_id for shard in one.view.shards}
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_late_batch_of_an_absent_epoch_is_cancelled_and_booked(
+    make_slow: Make, sent: bool
+) -> None:
+    """Listed later than the settle interval: only one batch of a shard is ever bound."""
+    one = make_slow(records=8, settings=QUICK)
+    one.freeze()
+    one.sim.faults(
+        {"route": "create", "fault": "drop_after"}, {"kind": "late_list", "seconds": 4.0}
+    )
+    execute(plan(one.deps)[0], one.deps)
+    (late,) = [batch["id"] for batch in one.own_batches()]
+    while one.view.shards[0].epoch == 0:
+        for work in of_kind(plan(one.deps), "look"):
+            execute(work, one.deps)
+        time.sleep(0.05)
+    if sent:
+        one.drive(until="submitted")
+    while len(list(one.deps.provider("openai").list_batches())) < (2 if sent else 1):
+        time.sleep(0.1)
+    swept = sweep(later(one, 60.0), cancel=True)
+    assert [(d.batch_id, d.cancelled) for d in swept.duplicates] == [(late, True)]
+    assert _cancels(one) == [late]
+    assert one.duplicates() == {late}
+    one.drive(until="submitted")
+    one.sim.advance(DAY)
+    one.drive()
+    (shard,) = one.view.shards
+    assert (shard.epoch, shard.batch_id != late) == (1, True)
+    assert one.view.row.accepted == 8
+    assert len(one.calls("create")) == 2
+    assert one.sim.meter()["paid_twice"] == 0, "it was cancelled before it ran"
+    assert one.duplicates() == {late}
 
 
 def test_our_key_under_another_deployment_is_a_hold_for_a_person(make_slow: Make) -> None:

@@ -158,6 +158,29 @@ def test_results_that_are_gone_are_held_until_the_deadline() -> None:
     assert where(history(".", facts=over))["a"] == ("human_review", None, "results_gone")
 
 
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, ("open", "retry", "retry")),
+        # A cancel comes after the release: nothing is sent again, and its deadline ends it.
+        ({"cancel_requested": True}, ("open", "hold", "results_gone")),
+        ({"cancel_requested": True, "over": True}, ("human_review", None, "results_gone")),
+        # After close_by nothing goes again, whoever released it.
+        ({"close_by_passed": True}, ("human_review", None, "results_gone")),
+        (
+            {"close_by_passed": True, "cancel_requested": True},
+            ("human_review", None, "results_gone"),
+        ),
+    ],
+)
+def test_gone_results_that_a_person_released(facts: dict[str, Any], expected: Any) -> None:
+    gone = frozenset({(1, 0)})
+    over = {"deadline_over": gone} if facts.pop("over", False) else {}
+    assert where(history(".", facts=Facts(gone=gone, released=gone, **over, **facts)))["a"] == (
+        expected
+    )
+
+
 def test_the_selection_names_where_each_record_was_last_sent() -> None:
     first = attempt(1, {0: "abc", 1: "de", -1: "z"}, {0: "srm", 1: "xe"}, confirmed=True)
     second = attempt(2, {0: "b", 1: "cd"}, {1: "uc"}, confirmed=True)
