@@ -103,10 +103,54 @@ class World:
         number = self.counters[prefix] = self.counters.get(prefix, 0) + 1
         return short_id(prefix, self.seed, number, length=length)
 
-    def add_job(self, job: Job) -> None:
-        """Take a batch in: plan its faults, book its lines."""
-        job.ordinal = len(self.jobs) + 1
-        job.real_created = self.clock.real()
+    def open_job(
+        self,
+        job_id: str,
+        provider: str,
+        account: str,
+        lines: Sequence[Line],
+        *,
+        shares: tuple[float, float, float],
+        window: float,
+        foreign: bool,
+        behind: bool,
+        extra: dict[str, Any],
+        errors: Sequence[dict[str, Any]] = (),
+    ) -> Job:
+        """Take a new batch in: plan its faults, book its lines.
+
+        Args:
+            job_id: as the provider names it.
+            provider: who runs it.
+            account: whose it is.
+            lines: its requests.
+            shares: of a batch's time, for validating, running and finalizing.
+            window: seconds it may live.
+            foreign: whether it is none of the account's that the tests are about.
+            behind: whether it was made behind the client's back.
+            extra: the provider's own.
+            errors: why it fails as a whole, if it does.
+        """
+        whole = self.options.batch_seconds
+        validating, running, finalizing = (whole * share for share in shares)
+        job = Job(
+            id=job_id,
+            provider=provider,
+            account=account,
+            ordinal=len(self.jobs) + 1,
+            created=self.clock.now(),
+            lines=lines,
+            validating=validating,
+            running=running,
+            finalizing=finalizing,
+            window=window,
+            cancelling=self.options.cancel_seconds,
+            foreign=foreign,
+            behind=behind,
+            real_created=self.clock.real(),
+            errors=list(errors),
+            extra=extra,
+        )
         if not job.foreign and not job.behind:
             job.faults = self.book.for_batch(job.provider)
         job.order = list(range(len(job.lines)))
@@ -122,6 +166,18 @@ class World:
         )
         if job.fault("look_alike"):
             self.dialects[job.provider].clone(job, foreign=True, labels=None)
+        return job
+
+    async def take_cancel(self, job: Job) -> str | None:
+        """Ask a batch to stop; where it is over already nothing changes, and its end is given."""
+        await self.settle()
+        now = self.clock.now()
+        phase = job.phase(now)
+        if phase in ENDS:
+            return phase
+        if phase != "cancelling":
+            job.cancel(now)
+        return None
 
     def _bend(self, job: Job, kind: str, fraction: float, code: str) -> None:
         if kind == "expire":

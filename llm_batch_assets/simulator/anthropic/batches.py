@@ -110,24 +110,17 @@ class Batches:
         foreign: bool = False,
         behind: bool = False,
     ) -> Job:
-        whole = self._world.options.batch_seconds
-        job = Job(
-            id=self._world.new_id("msgbatch_"),
-            provider="anthropic",
-            account=account,
-            ordinal=0,
-            created=self._world.clock.now(),
-            lines=lines,
-            validating=whole * 0.05,
-            running=whole * 0.95,
-            finalizing=0.0,
+        job = self._world.open_job(
+            self._world.new_id("msgbatch_"),
+            "anthropic",
+            account,
+            lines,
+            shares=(0.05, 0.95, 0.0),
             window=_DAY,
-            cancelling=self._world.options.cancel_seconds,
             foreign=foreign,
             behind=behind,
             extra={"version": version},
         )
-        self._world.add_job(job)
         # There is no failed batch here: what fails as a whole comes back with every row errored.
         job.errors = []
         return job
@@ -202,15 +195,10 @@ class Batches:
     async def cancel(self, call: Call) -> Reply:
         """``POST …/cancel``."""
         job = self._require(call)
-        await self._world.settle()
-        now = self._world.clock.now()
-        phase = job.phase(now)
-        if phase in ENDS:
+        if await self._world.take_cancel(job) is not None:
             status = self._world.options.cancel_ended_status
             refuse(status, f"Batch {job.id} cannot be canceled because it has ended.")
-        if phase != "cancelling":
-            job.cancel(now)
-        return json_reply(self._view(job, now, call))
+        return json_reply(self._view(job, self._world.clock.now(), call))
 
     async def delete(self, call: Call) -> Reply:
         """``DELETE …``: only after the end; the results go with it."""

@@ -91,26 +91,19 @@ class Jobs:
         foreign: bool = False,
         behind: bool = False,
     ) -> Job:
-        whole = self._world.options.batch_seconds
         name = self._world.new_id("", length=12)
-        job = Job(
-            id=f"arn:aws:bedrock:{region}:{wire.ACCOUNT_ID}:model-invocation-job/{name}",
-            provider="bedrock",
-            account=account,
-            ordinal=0,
-            created=self._world.clock.now(),
-            lines=lines,
-            validating=whole * 0.15,
-            running=whole * 0.8,
-            finalizing=whole * 0.05,
+        job = self._world.open_job(
+            f"arn:aws:bedrock:{region}:{wire.ACCOUNT_ID}:model-invocation-job/{name}",
+            "bedrock",
+            account,
+            lines,
+            shares=(0.15, 0.8, 0.05),
             window=body.get("timeoutDurationInHours", 24) * 3600.0,
-            cancelling=self._world.options.cancel_seconds,
             foreign=foreign,
             behind=behind,
             errors=[] if wrong is None else [{"code": "validation", "message": wrong}],
             extra={"body": body, "files": files, "short": name, "region": region},
         )
-        self._world.add_job(job)
         expire = job.fault("expire")
         if expire is not None and expire.fraction <= 0:
             job.validating = job.window * 2
@@ -175,15 +168,9 @@ class Jobs:
 
     async def stop(self, call: Call) -> Reply:
         """``POST /model-invocation-job/{id}/stop``."""
-        job = self._require(call)
-        await self._world.settle()
-        now = self._world.clock.now()
-        phase = job.phase(now)
-        if phase in ENDS:
+        if await self._world.take_cancel(self._require(call)) is not None:
             kind = self._world.options.bedrock_stop_ended
             wire.refuse(kind, "The job is not in a state that can be stopped.")
-        if phase != "cancelling":
-            job.cancel(now)
         return json_reply({})
 
     async def list_tags(self, call: Call) -> Reply:

@@ -114,27 +114,18 @@ class Batches:
         foreign: bool = False,
         behind: bool = False,
     ) -> Job:
-        whole = self._world.options.batch_seconds
-        errors = [] if wrong is None else [{"code": 3, "message": wrong}]
-        job = Job(
-            id=f"batches/{self._world.new_id('', length=36)}",
-            provider="gemini",
-            account=account,
-            ordinal=0,
-            created=self._world.clock.now(),
-            lines=lines,
-            validating=whole * 0.2,
-            running=whole * 0.7,
-            finalizing=whole * 0.1,
+        return self._world.open_job(
+            f"batches/{self._world.new_id('', length=36)}",
+            "gemini",
+            account,
+            lines,
+            shares=(0.2, 0.7, 0.1),
             window=_WINDOW,
-            cancelling=self._world.options.cancel_seconds,
             foreign=foreign,
             behind=behind,
-            errors=errors,
+            errors=[] if wrong is None else [{"code": 3, "message": wrong}],
             extra=extra,
         )
-        self._world.add_job(job)
-        return job
 
     def clone(self, source: Job, *, foreign: bool, labels: Any) -> Job:
         """The same requests once more, or a look-alike with other keys and bodies.
@@ -177,15 +168,9 @@ class Batches:
 
     async def cancel(self, call: Call) -> Reply:
         """``POST /{version}/batches/{id}:cancel``: an empty answer, the state changes later."""
-        job = self._require(call)
-        await self._world.settle()
-        now = self._world.clock.now()
-        phase = job.phase(now)
-        if phase in ENDS:
+        if await self._world.take_cancel(self._require(call)) is not None:
             status = self._world.options.cancel_ended_status
             wire.refuse(status, "The batch is over.", "FAILED_PRECONDITION")
-        if phase != "cancelling":
-            job.cancel(now)
         return json_reply({})
 
     async def delete(self, call: Call) -> Reply:

@@ -91,19 +91,13 @@ class Batches:
         if not errors and self._world.over_quota("openai", account, model, lines):
             text = "Enqueued token limit reached for this model in this organization."
             errors = [fault("token_limit_exceeded", text)]
-        whole = self._world.options.batch_seconds
-        job = Job(
-            id=self._world.new_id("batch_"),
-            provider="openai",
-            account=account,
-            ordinal=0,
-            created=self._world.clock.now(),
-            lines=lines,
-            validating=whole * 0.1,
-            running=whole * 0.8,
-            finalizing=whole * 0.1,
+        return self._world.open_job(
+            self._world.new_id("batch_"),
+            "openai",
+            account,
+            lines,
+            shares=(0.1, 0.8, 0.1),
             window=_DAY,
-            cancelling=self._world.options.cancel_seconds,
             foreign=foreign,
             behind=behind,
             errors=errors,
@@ -115,8 +109,6 @@ class Batches:
                 "lifetime": lifetime,
             },
         )
-        self._world.add_job(job)
-        return job
 
     def clone(self, source: Job, *, foreign: bool, labels: dict[str, str] | None) -> Job:
         """The same input once more, or a look-alike with other ids, bodies and labels."""
@@ -160,15 +152,11 @@ class Batches:
     async def cancel(self, call: Call) -> Reply:
         """``POST /v1/batches/{id}/cancel``."""
         job = self._require(call)
-        await self._world.settle()
-        now = self._world.clock.now()
-        phase = job.phase(now)
-        if phase in ENDS:
+        over = await self._world.take_cancel(job)
+        if over is not None:
             status = self._world.options.cancel_ended_status
-            refuse(status, f"Cannot cancel a batch with status '{phase}'.", None)
-        if phase != "cancelling":
-            job.cancel(now)
-        return json_reply(self._view(job, now))
+            refuse(status, f"Cannot cancel a batch with status '{over}'.", None)
+        return json_reply(self._view(job, self._world.clock.now()))
 
     def _require(self, call: Call) -> Job:
         account = account_of(call)
