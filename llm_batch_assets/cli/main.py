@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -66,6 +67,9 @@ def group() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the console script."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # An id or a message may hold what a terminal's or a pipe's encoding cannot write.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = group.main(args=argv, standalone_mode=False)
     except click.exceptions.Abort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +156,16 @@ def test_it_loads_no_sdk_and_no_dagster(folder: Path) -> None:
     argv = [sys.executable, "-c", code, "reconcile", *args(folder, "--format", "json")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_id_can_be_shown_in_any_encoding(folder: Path, encoding: str) -> None:
+    (folder / "ids.txt").write_text("\u00e9\n\U0001f600\n", "utf-8")
+    argv = [sys.executable, "-m", "llm_batch_assets.cli", "reconcile", *args(folder)]
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(argv, capture_output=True, timeout=60, check=False, env=env)
+    assert (done.returncode, b"Traceback" in done.stderr) == (3, False), done.stderr
+    assert b"\\U0001f600" in done.stdout
 
 
 @pytest.mark.parametrize(
