@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
 from sqlalchemy.util import LRUCache
-from hypothesis import settings
 
 from llm_batch_assets_tests.postgres import Postgres
 from llm_batch_assets_tests.s3_server import S3Server, running_s3
-
 
 # Other tests run beside these: how long one example takes says nothing about the code.
 settings.register_profile("beside-others", deadline=None)
