@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
@@ -33,6 +34,22 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """One real S3 server for the whole session; make a bucket of your own in it."""
     with running_s3(tmp_path_factory.mktemp("s3") / "server") as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _amazon_described_once() -> Iterator[None]:
+    """botocore reads the descriptions of services once, not for each of a test's sessions."""
+    read = JSONFileLoader.load_file
+    known: dict[str, Any] = {}
+
+    def load(self: JSONFileLoader, path: str) -> Any:
+        if path not in known:
+            known[path] = read(self, path)
+        return known[path]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", load)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

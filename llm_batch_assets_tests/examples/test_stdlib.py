@@ -39,8 +39,8 @@ def test_real_library_is_read_whole_and_the_same_twice() -> None:
     assert set(first["python_version"].to_pylist()) == {platform.python_version()}
     assert first["docstring"].null_count == 0
     assert 0 < len(reading.repeated) < 200
-    again = pa.Table.from_batches(read_docstrings(dataset_key(), batch_rows=313), SCHEMA)
-    assert again.equals(first)
+    again = read_docstrings(dataset_key(), batch_rows=313, limit=2500)
+    assert pa.Table.from_batches(again, SCHEMA).equals(first.slice(0, 2500))
 
 
 def test_reading_imports_nothing() -> None:
