@@ -88,6 +88,7 @@ def survive(
             scene.clean()
 
 
+@pytest.mark.long
 def test_a_sample_of_all_boundaries(account: Account, tmp_path: Path, report: Report) -> None:
     tally, began = Tally(), time.monotonic()
     rng = random.Random(f"{SEED}/{account.provider}")

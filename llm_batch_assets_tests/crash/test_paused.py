@@ -74,6 +74,7 @@ def booked_duplicates(scene: Scene) -> set[str]:
         ledger.close()
 
 
+@pytest.mark.long
 def test_it_wakes_when_the_other_is_done(account: Account, tmp_path: Path) -> None:
     with simulator(account) as sim:
         scene = Scene(tmp_path / "scene", sim, account, LOCAL, "plain")

@@ -59,6 +59,7 @@ def survives(place: tuple[Loop, Path], simulator: Simulator, what: str, point: s
     closes_with(loop, simulator, 2)
 
 
+@pytest.mark.long
 def test_a_worker_killed_between_create_and_bind_is_one_batch(
     place: tuple[Loop, Path], simulator: Simulator
 ) -> None:

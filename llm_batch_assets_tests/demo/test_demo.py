@@ -157,6 +157,7 @@ def _left_over(tmp_path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_demo_as_a_user_runs_it_with_an_extra_batch(tmp_path: Path) -> None:
     """From source to published by sensors alone; the extra batch is paid twice and shows."""
@@ -188,6 +189,7 @@ def test_the_demo_as_a_user_runs_it_with_an_extra_batch(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("llm-batch-demo-*")), "a demo that went well leaves nothing"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_ctrl_c_stops_everything_that_it_started(tmp_path: Path) -> None:
     with _demo(tmp_path, "--dev") as (process, said):

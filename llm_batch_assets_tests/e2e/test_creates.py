@@ -43,6 +43,7 @@ def _all(b: ProviderBench, count: int) -> None:
     assert set(b.executed().values()) == {1} and len(b.executed()) == count
 
 
+@pytest.mark.long
 def test_lost_replies_are_found(bench: Make, sim: Simulator) -> None:
     """Eight creates in a row lose their replies, each in another way."""
     shards = len(LOST)
@@ -65,6 +66,7 @@ def test_lost_replies_are_found(bench: Make, sim: Simulator) -> None:
     b.assert_no_second_batch(creates=shards)
 
 
+@pytest.mark.long
 def test_what_never_arrived_is_sent_once_more(bench: Make, sim: Simulator) -> None:
     """Four creates in a row never arrive: two looks each prove it, and the next epoch is sent."""
     shards = len(NEVER) + 1

@@ -82,6 +82,7 @@ def test_bedrock_on_a_bad_day(endpoint: str, amazon: Setting, tmp_path: Path) ->
         assert (meter["provider_batches"], meter["live_batches"], meter["paid_twice"]) == (4, 0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_hostile_day(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Everything at once: closed, each record in one state, nothing paid twice.
@@ -91,6 +92,7 @@ def test_a_hostile_day(name: str, request: pytest.FixtureRequest, tmp_path: Path
     _hostile(name, None, 1, request, tmp_path)
 
 
+@pytest.mark.long
 def test_a_hostile_day_of_invoke_model(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     _hostile("bedrock", "InvokeModel", 2, request, tmp_path)
 
