@@ -12,11 +12,12 @@ from llm_batch_assets.holds import (
     close_by_passed,
     deadlines,
     ended,
+    gate_is_lost,
+    held_deadline,
+    held_deadlines,
+    held_overdue,
     overdue,
     released,
-    unsent_deadline,
-    unsent_deadlines,
-    unsent_overdue,
 )
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
 from llm_batch_assets.ledger.states import CANCELLABLE, COLLECTABLE, LIVE, POLLED, SENDABLE
@@ -116,7 +117,7 @@ def next_deadline(snapshot: Snapshot) -> int | None:
     for view in snapshot.revisions:
         if view.row.closed_at is None:
             kept_back = _kept_back(view, snapshot)
-            times += unsent_deadlines(view) if kept_back else deadlines(view)
+            times += held_deadlines(view) if kept_back else deadlines(view)
     return min((at for at in times if at > snapshot.now), default=None)
 
 
@@ -177,7 +178,8 @@ def _of_revision(view: RevisionView, snapshot: Snapshot, settings: Settings) -> 
     open_gate = gate(revision, snapshot) is None
     for shard in view.shards:
         if shard.state in COLLECTABLE:
-            if shard.due_at <= now:
+            # Nothing is fetched any more where only the gate is wanting.
+            if shard.due_at <= now and not gate_is_lost(shard):
                 yield _shard_work("collect", shard, shard.due_at)
         elif shard.state in POLLED:
             at = poll_due(shard, settings)
@@ -205,7 +207,7 @@ def account_due(view: RevisionView, now: int) -> bool:
     Either it was never accounted, or its accounting asks for an attempt that is not cut yet.
     """
     revision = view.row
-    if unsent_overdue(view, now):
+    if held_overdue(view, now):
         return True
     waits = view.in_flight
     if revision.cancel_requested_at is not None:
@@ -296,10 +298,12 @@ def _why(
     view: RevisionView, shard: SubmissionRow, snapshot: Snapshot, settings: Settings
 ) -> Waiting:
     revision, name = view.row, shard.shard_key
-    if shard.hold is not None and shard.state in SENDABLE | {"PROVISIONAL"}:
+    if gate_is_lost(shard) or (
+        shard.hold is not None and shard.state in SENDABLE | {"PROVISIONAL"}
+    ):
         # A candidate is looked at again, but no look has told whose it is.
-        sendable = shard.state in SENDABLE
-        until = unsent_deadline(view, shard) if sendable else poll_due(shard, settings)
+        open_still = shard.state == "PROVISIONAL"
+        until = poll_due(shard, settings) if open_still else held_deadline(view, shard)
         why = f"hold: {shard.hold}"
         return Waiting(revision.dataset, name, why, until, shard.hold_release, person=True)
     if shard.state in POLLED:

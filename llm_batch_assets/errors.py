@@ -59,6 +59,10 @@ class GateClosed(LLMBatchError):
     exit_code = 4
 
 
+class GateFault(LLMBatchError):
+    """A workload's own rule has left the code, or fails: what it should judge waits for it."""
+
+
 class NotReady(GateClosed):
     """The thing asked for is still in flight; the message says how far it is."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llm_batch_assets.ledger.people import ABANDONED
+from llm_batch_assets.ledger.people import ABANDONED, GATE_LOST
 from llm_batch_assets.ledger.rows import SubmissionRow
-from llm_batch_assets.ledger.states import SENDABLE
+from llm_batch_assets.ledger.states import JUDGED, SENDABLE
 from llm_batch_assets.ledger.views import RevisionView
 
 Shards = frozenset[tuple[int, int]]
@@ -17,28 +17,35 @@ def deadlines(view: RevisionView) -> list[int]:
     """When (microseconds) the clock alone changes what an accounting says."""
     row = view.row
     held = [s.state_at + row.hold_deadline for s in ended(view)]
-    return [row.created_at + row.close_by, *held, *unsent_deadlines(view)]
+    return [row.created_at + row.close_by, *held, *held_deadlines(view)]
 
 
-def unsent_deadlines(view: RevisionView) -> list[int]:
-    """When (microseconds) holds of shards that were never sent end."""
-    found = [unsent_deadline(view, shard) for shard in view.in_flight]
+def held_deadlines(view: RevisionView) -> list[int]:
+    """When (microseconds) holds of shards without evidence end."""
+    found = [held_deadline(view, shard) for shard in view.in_flight]
     return [at for at in found if at is not None]
 
 
-def unsent_deadline(view: RevisionView, shard: SubmissionRow) -> int | None:
-    """When the hold of a shard that was never sent gives its records to people; None without one.
+def held_deadline(view: RevisionView, shard: SubmissionRow) -> int | None:
+    """When the hold of a shard without evidence gives its records to people; None without one.
 
-    Nothing of it exists at a provider, so that nothing that is paid for can come any more.
+    Nothing that is paid for can come any more: it was never sent, or what came is in the store.
     """
-    if shard.hold is None or shard.hold_at is None or shard.state not in SENDABLE:
+    if shard.hold is None or shard.hold_at is None:
+        return None
+    if shard.state not in SENDABLE and not gate_is_lost(shard):
         return None
     return shard.hold_at + view.row.hold_deadline
 
 
-def unsent_overdue(view: RevisionView, now: int) -> list[SubmissionRow]:
-    """Shards that were held past their deadline before they were ever sent."""
-    found = [(unsent_deadline(view, shard), shard) for shard in view.in_flight]
+def gate_is_lost(shard: SubmissionRow) -> bool:
+    """Whether its results are in the store and nothing is left to judge them by."""
+    return shard.state in JUDGED and (shard.hold or "").startswith(GATE_LOST)
+
+
+def held_overdue(view: RevisionView, now: int) -> list[SubmissionRow]:
+    """Shards without evidence that were held past their deadline."""
+    found = [(held_deadline(view, shard), shard) for shard in view.in_flight]
     return [shard for at, shard in found if at is not None and at <= now]
 
 

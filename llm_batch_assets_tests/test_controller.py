@@ -247,7 +247,7 @@ def test_a_hold_of_what_was_never_sent_ends_at_its_deadline(
 @pytest.mark.parametrize("state", ["SUBMITTING", "UNCERTAIN", "SUBMITTED", "RUNNING"])
 def test_what_may_be_paid_for_is_waited_for_whatever_holds_it(state: str) -> None:
     sent = shard(state, post_deadline=NOW - 3000 * S, polled_at=NOW, **HOLD)
-    assert holds.unsent_overdue(snap(sent).revisions[0], NOW) == []
+    assert holds.held_overdue(snap(sent).revisions[0], NOW) == []
     assert "account" not in [kind for kind, _ in kinds(snap(sent))]
     (waits,) = controller.waiting(snap(sent, last_look={"acc": NOW}), SETTINGS)
     assert (waits.person, waits.until is not None) == (False, True)

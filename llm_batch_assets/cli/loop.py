@@ -23,6 +23,7 @@ from llm_batch_assets.engine.status import iso
 from llm_batch_assets.errors import (
     DownloadError,
     GateClosed,
+    GateFault,
     InputError,
     LeaseLost,
     NotReady,
@@ -44,7 +45,15 @@ IDLE_SECONDS = 0.2
 PATIENCE = 60.0
 """A deadline that decides instead of a person is waited for when it is so near, in seconds."""
 
-PASSING = (GateClosed, NotReady, ProviderError, DownloadError, LeaseLost, TransitionRefused)
+PASSING = (
+    GateClosed,
+    GateFault,
+    NotReady,
+    ProviderError,
+    DownloadError,
+    LeaseLost,
+    TransitionRefused,
+)
 """What a loop may meet and go on: each says itself when it is due again."""
 
 

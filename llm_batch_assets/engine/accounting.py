@@ -43,7 +43,7 @@ def account(revision_id: int, deps: Deps) -> Outcome:
         now = deps.ledger.time()
         if view.row.closed_at is not None:
             return account_outcome(view, changed=False, cut=None)
-        if holds.unsent_overdue(view, now) and people.end_holds(deps.ledger, view.row, deps.worker):
+        if holds.held_overdue(view, now) and people.end_holds(deps.ledger, view.row, deps.worker):
             view = view_by_id(deps.ledger, revision_id)
         deps.progress("account", view.row.dataset)
         basis = controller.basis(view, now)

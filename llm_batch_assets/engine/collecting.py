@@ -26,6 +26,7 @@ from llm_batch_assets.engine.specs import micros
 from llm_batch_assets.errors import (
     DownloadError,
     GateClosed,
+    GateFault,
     NotReady,
     ProviderError,
     ResultsGone,
@@ -34,6 +35,7 @@ from llm_batch_assets.identity import submission_key
 from llm_batch_assets.ledger import facts, views
 from llm_batch_assets.ledger import submissions as rows
 from llm_batch_assets.ledger.leases import Lease, kept
+from llm_batch_assets.ledger.people import GATE_LOST
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import COLLECTABLE, POLLED
 from llm_batch_assets.manifest import load_manifest
@@ -80,6 +82,9 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
         deps.progress("collect", current.shard_key)
         try:
             return _collect(current, deps, lease)
+        except GateFault as error:
+            _hold_for_gate(current, error, deps)
+            raise
         except (ProviderError, DownloadError) as error:
             if not _is_gone(current, error, deps):
                 _postpone(current, deps, error)
@@ -107,6 +112,17 @@ def _postpone(row: SubmissionRow, deps: Deps, error: Exception) -> None:
         tries=row.tries + 1,
         last_error=str(error)[:500],
     )
+
+
+def _hold_for_gate(row: SubmissionRow, error: GateFault, deps: Deps) -> None:
+    """What is in the store is safe; judging it again before somebody acts would only look busy."""
+    _postpone(row, deps, error)
+    if row.hold is None:
+        release = (
+            f"Mend it in the code, then `llm-batch-assets release {row.shard_key}`, or "
+            f"`abandon {row.shard_key}` gives its records to human_review."
+        )
+        rows.set_hold(deps.ledger, row, f"{GATE_LOST}{error}"[:500], release)
 
 
 def _is_gone(row: SubmissionRow, error: Exception, deps: Deps) -> bool:
@@ -141,7 +157,7 @@ def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
                 f"{row.batch_id} says that {view.counts.completed} records were answered, and "
                 "names no result file."
             )
-        fetched, judged = _fetch(row, view, deps)
+        fetched, judged, lost = _fetch(row, view, deps)
         row = rows.transition(
             deps.ledger,
             row,
@@ -154,6 +170,8 @@ def _collect(row: SubmissionRow, deps: Deps, lease: Lease) -> Outcome:
             downloads=1 + len(fetched.earlier),
             collected_at=deps.ledger.time(),
         )
+        if lost is not None:
+            raise lost
         return _write(row, judged, fetched, deps, lease)
     fetched = _stored(row, deps)
     return _write(row, judge(row, fetched, deps.store), fetched, deps, lease)
@@ -188,8 +206,14 @@ def _paid_and_lost(view: BatchView, provider: str) -> bool:
     return kept and not named and bool(view.counts.completed)
 
 
-def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, AccountLike]:
-    """Download until two copies agree, or until one needs no confirmation."""
+def _fetch(
+    row: SubmissionRow, view: BatchView, deps: Deps
+) -> tuple[Fetched, AccountLike, GateFault | None]:
+    """Download until two copies agree, or until one needs no confirmation.
+
+    Fetching needs no gate: where it is lost, all is fetched and only then said.
+    """
+    lost: GateFault | None = None
     downloads: list[tuple[Receipt, ...]] = []
     first = row.downloads
     while True:
@@ -217,9 +241,12 @@ def _fetch(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[Fetched, Ac
             )
         downloads.append(receipts)
         fetched = Fetched((view,), receipts, tuple(downloads[:-1]))
-        judged = judge(row, fetched, deps.store)
+        try:
+            judged = judge(row, fetched, deps.store, gated=lost is None)
+        except GateFault as error:
+            lost, judged = error, judge(row, fetched, deps.store, gated=False)
         if judged.closed or same_bytes(receipts, fetched.earlier):
-            return fetched, judged
+            return fetched, judged, lost
         if len(downloads) >= MAX_DOWNLOADS:
             raise DownloadError(
                 f"{row.batch_id} gave {len(downloads)} different copies of its results."

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from llm_batch_assets.artifacts import ArtifactStore
+from llm_batch_assets.errors import GateFault, InputError
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.manifest import Manifest, load_manifest, read_records
 from llm_batch_assets.reconcile.accounting import account
@@ -26,7 +27,7 @@ from llm_batch_assets.reconcile.frozen import (
     rules_of,
     shard_context,
 )
-from llm_batch_assets.reconcile.model import RawFile, Rules
+from llm_batch_assets.reconcile.model import Answer, RawFile, Rules
 from llm_batch_assets.reconcile.unanswered import unanswered
 from llm_batch_assets.types import BatchView, Receipt
 
@@ -40,19 +41,38 @@ class Fetched:
     earlier: tuple[tuple[Receipt, ...], ...] = ()
 
 
-def judge(row: SubmissionRow, fetched: Fetched, store: ArtifactStore) -> AccountLike:
-    """Class every id of a shard from its raw files and the looks at its batch."""
+def judge(
+    row: SubmissionRow, fetched: Fetched, store: ArtifactStore, *, gated: bool = True
+) -> AccountLike:
+    """Class every id of a shard from its raw files and the looks at its batch.
+
+    Without the workload's own gate (``gated`` false) only whether the account is closed holds.
+
+    Raises:
+        GateFault: the manifest names a gate that is no longer in the code.
+    """
     manifest = load_manifest(store, row.manifest_digest)
     records = read_records(store, manifest.records_digest)
     expected = expected_of(manifest, records, row.ordinal, row.epoch)
     views = ended_views(fetched.views, fetched.receipts)
     with mmap_files(store, fetched.receipts) as files:
-        return account(expected, _rules(manifest), files, views)
+        return account(expected, _rules(manifest, gated=gated), files, views)
 
 
-def _rules(manifest: Manifest) -> Rules:
-    gate = None if manifest.gate is None else load_gate(manifest.gate.function)
-    return rules_of(manifest, gate=gate)
+def _rules(manifest: Manifest, *, gated: bool) -> Rules:
+    if manifest.gate is None or not gated:
+        return rules_of(manifest, gate=_passes)
+    try:
+        return rules_of(manifest, gate=load_gate(manifest.gate.function))
+    except InputError as error:
+        raise GateFault(
+            f"The gate {manifest.gate.function} that the frozen manifest of {manifest.workload} "
+            f"{manifest.dataset} names cannot be used any more: {error}"
+        ) from error
+
+
+def _passes(answers: list[Answer]) -> Sequence[str | None]:
+    return [None] * len(answers)
 
 
 def write_evidence(

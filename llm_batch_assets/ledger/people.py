@@ -13,11 +13,14 @@ from llm_batch_assets.errors import GateClosed, InputError
 from llm_batch_assets.ledger import gates, schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.rows import RevisionRow, SubmissionRow
-from llm_batch_assets.ledger.states import ENDED, SENDABLE
+from llm_batch_assets.ledger.states import ENDED, JUDGED, SENDABLE
 from llm_batch_assets.ledger.worker import Worker
 
 ABANDONED = "abandoned"
 """The hold of a submission that a person gave up: nothing releases it."""
+
+GATE_LOST = "gate: "
+"""How the hold begins of results that are in the store, and whose gate is gone or fails."""
 
 
 def require_reason(reason: str) -> str:
@@ -208,10 +211,11 @@ def abandon(ledger: Ledger, row: SubmissionRow, worker: Worker, reason: str) -> 
 
 
 def end_holds(ledger: Ledger, revision: RevisionRow, worker: Worker) -> int:
-    """Give up what was held past its deadline before it was ever sent: its records are for people.
+    """Give up what was held past its deadline: its records are for people.
 
-    From here on nothing releases it, so that no worker sends what a closure has disposed of. What
-    was sent is waited for instead, whatever holds it.
+    That is what was never sent, and results that nothing is left to judge by; what else was sent
+    is waited for, whatever holds it. From here on nothing releases it, so that no worker sends what
+    a closure has disposed of.
 
     Returns:
         How many submissions were given up.
@@ -223,7 +227,10 @@ def end_holds(ledger: Ledger, revision: RevisionRow, worker: Worker) -> int:
         overdue = connection.execute(
             sa.select(s.c.id, s.c.submission_key, s.c.hold).where(
                 of_revision(revision.id),
-                s.c.state.in_(sorted(SENDABLE)),
+                sa.or_(
+                    s.c.state.in_(sorted(SENDABLE)),
+                    sa.and_(s.c.state.in_(sorted(JUDGED)), s.c.hold.startswith(GATE_LOST)),
+                ),
                 s.c.hold.is_not(None),
                 s.c.abandoned_at.is_(None),
                 s.c.hold_at <= now - revision.hold_deadline,
@@ -237,7 +244,6 @@ def end_holds(ledger: Ledger, revision: RevisionRow, worker: Worker) -> int:
             .where(s.c.id.in_([row.id for row in overdue]))
             .values(
                 abandoned_at=now,
-                cancel_requested_at=sa.func.coalesce(s.c.cancel_requested_at, now),
                 hold_release="Its deadline has passed: review its records instead.",
             )
         )

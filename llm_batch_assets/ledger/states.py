@@ -56,5 +56,8 @@ CANCELLABLE = POLLED - {"PROVISIONAL"}
 COLLECTABLE = frozenset({"RESULTS_AVAILABLE", "COLLECTED", "PROVIDER_FAILED", "REFUSED"})
 """Ended; what became of its records is not in evidence yet."""
 
+JUDGED = frozenset({"COLLECTED", "PROVIDER_FAILED"})
+"""Nothing is left to be fetched: what it says has to be judged."""
+
 ENDED = frozenset({"ACCOUNTED", "ABSENT", "RESULTS_GONE"})
 """No further arc leaves these."""

@@ -37,7 +37,7 @@ SETTLE_VERSION = "2"
 """Version of the rules below. A published closure keeps the version that it was settled under.
 
 2: what is missing counts towards ``max_attempts``; rows without an id make what is missing beside
-them ``mangled_ids``; ``reshape``; a hold of what was never sent ends at its deadline.
+them ``mangled_ids``; ``reshape``; a hold without evidence ends at its deadline.
 """
 
 
@@ -154,8 +154,8 @@ def rule(standing: Standing, policy: Policy, facts: Circumstances) -> Ruling:
     give(over, "human_review", "results_gone")
     give(s.gone, "open", "results_gone", "hold")
     if s.abandoned is not None:
-        # Held past its deadline before it was ever sent, or given up by a person's own word.
-        give(s.in_flight & s.abandoned & s.deadline_over, "human_review", "never_sent")
+        # Held past its deadline without evidence, or given up by a person's own word.
+        give(s.in_flight & s.abandoned & s.deadline_over, "human_review", "held_too_long")
         give(s.in_flight & s.abandoned, "human_review", "abandoned")
     give(s.in_flight, "open", "in_flight", "wait")
     give(is_class["permanent_failure"], "permanent_failure", "permanent_failure")

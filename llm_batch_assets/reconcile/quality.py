@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from llm_batch_assets.errors import InputError, LLMBatchError
+from llm_batch_assets.errors import GateFault, InputError
 from llm_batch_assets.reconcile.model import Answer, Rules
 from llm_batch_assets.reconcile.served import same_model
 from llm_batch_assets.wire.classes import ACCEPTED, Rule, answered_badly
@@ -124,7 +124,7 @@ class Judge:
         """The workload's reasons, one per answer.
 
         Raises:
-            LLMBatchError: when the gate itself fails or gives another number of reasons: a fault of
+            GateFault: when the gate itself fails or gives another number of reasons: a fault of
                 the gate is no record's outcome (field report B106).
         """
         gate = self._rules.gate
@@ -133,14 +133,14 @@ class Judge:
         try:
             reasons = list(gate(answers))
         except Exception as error:
-            raise LLMBatchError(
+            raise GateFault(
                 f"The workload's gate failed: {type(error).__name__}: {error}.",
                 remedy="No record was classed; fix the gate under a new gate version.",
             ) from error
         if len(reasons) != len(answers) or not all(
             reason is None or isinstance(reason, str) for reason in reasons
         ):
-            raise LLMBatchError(
+            raise GateFault(
                 f"The workload's gate gave {len(reasons)} reasons for {len(answers)} answers.",
                 remedy="A gate gives one string or None per answer.",
             )

@@ -30,7 +30,7 @@ from llm_batch_assets.reconcile.disposal import (
 
 __all__ = ["Accounted", "Attempt", "Facts", "Policy", "Settlement", "settle"]
 
-_WITHOUT_ROW = ("in_flight", "abandoned", "never_sent", "results_gone", "preflight", "decision")
+_WITHOUT_ROW = ("in_flight", "abandoned", "held_too_long", "results_gone", "preflight", "decision")
 
 _TEXTS = ("cls", "reason", "rule", "file", "served_model")
 _PLACES = ("line", "offset", "length")
@@ -46,7 +46,7 @@ class Facts:
         deadline_over: shards whose holds have waited past ``retry.hold_deadline``.
         gone: shards whose results can no longer be fetched.
         abandoned: shards that a person gave up, or with ``deadline_over`` that were held too long
-            before they were sent; evidence that comes all the same counts.
+            without it; evidence that comes all the same counts.
         close_by_passed: ``publish.close_by`` is over; what is in flight stays in flight, because
             an answer that is being paid for has to be collected.
         budget_used_up: no money or tokens are left for another attempt.

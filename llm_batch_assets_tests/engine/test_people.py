@@ -98,7 +98,7 @@ def test_a_hold_of_what_was_never_sent_ends_at_its_deadline(bench: Make) -> None
     row = one.view.row
     assert row.closed_at is not None
     assert (row.accepted, row.human_review) == (8, 8)
-    assert set(one.reasons().values()) == {"never_sent"}
+    assert set(one.reasons().values()) == {"held_too_long"}
     assert [kind for kind, _ in _decided(one, held.target)] == ["hold_deadline"]
     with pytest.raises(GateClosed, match="past its deadline"):
         people.release(one.deps, held.shard_key, "mended at last")
