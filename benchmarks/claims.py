@@ -131,7 +131,7 @@ def _work(url: str, number: int, start: Any, end: Any, results: Any) -> None:
         row, lease = taken
         claims.claim(
             ledger,
-            row.submission_key,
+            row,
             lease=lease,
             worker=worker,
             account="bench",

@@ -75,7 +75,7 @@ def submit_leased(
     unlabelled = not provider.settles_by_label
     row = claims.claim(
         deps.ledger,
-        row.submission_key,
+        row,
         lease=lease,
         worker=deps.worker,
         account=provider.account(),

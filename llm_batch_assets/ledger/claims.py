@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from llm_batch_assets.errors import GateClosed, LedgerError, TransitionRefused
+from llm_batch_assets.errors import GateClosed, TransitionRefused
 from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.gates import pass_through
@@ -52,51 +52,39 @@ def take(
 
 @cache
 def _next_free(is_sqlite: bool, of_workload: bool, of_dataset: bool) -> sa.Select[Any]:
-    """The one that has been due longest. Names are joined to that one, not to all that wait.
+    """The one that has been due longest: an index has them in this order, so one row is read.
 
     Built once: building it costs more than running it.
     """
-    s, h, j, r = schema.submissions, schema.shards, schema.jobs, schema.revisions
-    held = schema.leases
+    s, r, held = schema.submissions, schema.revisions, schema.leases
     taken = sa.exists().where(
         held.c.target == sa.literal("submission:") + s.c.submission_key,
         held.c.expires_at > sa.bindparam("now"),
     )
-    open_revision = (
-        sa.select(h.c.id)
-        .join(j, j.c.id == h.c.job_id)
-        .join(r, r.c.id == j.c.revision_id)
-        .where(
-            h.c.id == s.c.shard_id,
-            r.c.hold.is_(None),
-            r.c.cancel_requested_at.is_(None),
-            r.c.superseded_at.is_(None),
-        )
-    )
-    if of_workload:
-        open_revision = open_revision.where(r.c.workload == sa.bindparam("workload"))
-    if of_dataset:
-        open_revision = open_revision.where(r.c.dataset == sa.bindparam("dataset"))
-    first = (
-        sa.select(s.c.id)
+    query = (
+        joined()
         .where(
             sa.text(f"submissions.{schema.TO_SEND}"),
             s.c.due_at <= sa.bindparam("now"),
             s.c.hold.is_(None),
+            r.c.hold.is_(None),
+            r.c.cancel_requested_at.is_(None),
+            r.c.superseded_at.is_(None),
             ~taken,
-            open_revision.exists(),
         )
         .order_by(s.c.due_at, s.c.id)
         .limit(1)
     )
-    if not is_sqlite:
-        first = first.with_for_update(skip_locked=True)
-    return joined().where(s.c.id == first.correlate(None).scalar_subquery())
+    if of_workload:
+        query = query.where(r.c.workload == sa.bindparam("workload"))
+    if of_dataset:
+        query = query.where(r.c.dataset == sa.bindparam("dataset"))
+    return query if is_sqlite else query.with_for_update(of=s, skip_locked=True)
 
 
 def claim(
     ledger: Ledger,
-    submission_key: str,
+    row: SubmissionRow,
     *,
     lease: Lease,
     worker: Worker,
@@ -109,7 +97,7 @@ def claim(
 
     Args:
         ledger: the ledger.
-        submission_key: what to claim.
+        row: what to claim, as it was read; all that can have changed is read again.
         lease: this worker's lease on the submission.
         worker: who claims.
         account: digest of the credential that will be used.
@@ -128,10 +116,8 @@ def claim(
     """
     with ledger.write("claim") as connection:
         now = pass_through(connection, ledger)
-        found = connection.execute(_TO_CLAIM, {"key": submission_key}).one_or_none()
-        if found is None:
-            raise LedgerError(f"The ledger knows no submission {submission_key}.")
-        row = as_row(SubmissionRow, found)
+        found = connection.execute(_TO_CLAIM, {"id": row.id, "of": row.revision_id}).one()
+        row = replace(row, **{name: found[place] for place, name in enumerate(_OWN)})
         if row.state not in SENDABLE:
             raise TransitionRefused(f"{row.shard_key} is {row.state}: nothing to send.")
         _check_gates(row, found, now)
@@ -163,15 +149,18 @@ def claim(
     return replace(row, state="SUBMITTING", state_at=now, **intent)
 
 
+_OWN = tuple(column.name for column in schema.submissions.c)
+
+
 def _to_claim() -> sa.Select[Any]:
-    """A submission with everything that its gates are judged by."""
+    """A submission's own columns, and everything that its gates are judged by."""
     s, p, r = schema.submissions, schema.provider_batches, schema.revisions
     other = s.alias("other")
     newest = sa.select(sa.func.max(other.c.epoch)).where(other.c.shard_id == s.c.shard_id)
     batches = sa.select(sa.func.count()).where(p.c.submission_key == s.c.submission_key)
     return (
-        joined()
-        .add_columns(
+        sa.select(
+            *s.c,
             newest.scalar_subquery().label("newest_epoch"),
             batches.scalar_subquery().label("batches"),
             r.c.started_at,
@@ -182,7 +171,8 @@ def _to_claim() -> sa.Select[Any]:
             r.c.hold.label("dataset_hold"),
             r.c.hold_release.label("dataset_hold_release"),
         )
-        .where(s.c.submission_key == sa.bindparam("key"))
+        .select_from(s.join(r, r.c.id == sa.bindparam("of")))
+        .where(s.c.id == sa.bindparam("id"))
     )
 
 

@@ -66,6 +66,4 @@ def test_a_gate_closes_after_the_claims_that_saw_it_open(ledger: Ledger, gate: s
             assert not wait([closing], timeout=0.3).done
         closing.result(timeout=20)
     with pytest.raises(GateClosed):
-        claims.claim(
-            ledger, row.submission_key, lease=lease, worker=WORKER, account="a", post_seconds=2
-        )
+        claims.claim(ledger, row, lease=lease, worker=WORKER, account="a", post_seconds=2)

@@ -26,6 +26,7 @@ from llm_batch_assets.ledger import (
     submissions,
     views,
 )
+from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.ledger.states import ARCS
 from llm_batch_assets.types import BatchView
 from llm_batch_assets_tests.clocks import ManualClock
@@ -37,8 +38,15 @@ KEY = "2026-11-30-1-0"
 def _claim(ledger: Ledger, key: str = KEY, holder: str = "holder-1") -> tuple:
     lease = leases.acquire(ledger, f"submission:{key}", holder, 60)
     assert lease is not None
-    row = claims.claim(ledger, key, lease=lease, worker=WORKER, account="acc", post_seconds=2)
+    row = claims.claim(
+        ledger, _row(ledger, key), lease=lease, worker=WORKER, account="acc", post_seconds=2
+    )
     return row, lease
+
+
+def _row(ledger: Ledger, key: str) -> SubmissionRow:
+    with ledger.read() as connection:
+        return submissions.load(connection, key)
 
 
 def test_freezing_twice_writes_one_revision(ledger: Ledger) -> None:
@@ -107,7 +115,7 @@ def test_a_claim_commits_intent_and_a_second_one_is_refused(ledger: Ledger) -> N
     assert row.account == "acc"
     assert row.post_deadline == row.posted_at + 2_000_000
     with pytest.raises(TransitionRefused, match="SUBMITTING"):
-        claims.claim(ledger, KEY, lease=lease, worker=WORKER, account="acc", post_seconds=2)
+        claims.claim(ledger, row, lease=lease, worker=WORKER, account="acc", post_seconds=2)
 
 
 def test_a_stale_token_decides_nothing(ledger: Ledger, clock: ManualClock) -> None:
@@ -263,7 +271,7 @@ def test_only_one_create_of_an_account_may_be_unacknowledged_where_batches_have_
     def second(account: str) -> str:
         return claims.claim(
             ledger,
-            "2026-11-30-1-1",
+            _row(ledger, "2026-11-30-1-1"),
             lease=lease,
             worker=WORKER,
             account=account,

@@ -48,7 +48,7 @@ def _advance(ledger: Ledger, number: int, *states: str) -> SubmissionRow:
     for state in states:
         if state == "SUBMITTING":
             row = claim(
-                ledger, row.submission_key, lease=lease, worker=WORKER, account="acc",
+                ledger, row, lease=lease, worker=WORKER, account="acc",
                 post_seconds=1,
             )  # fmt: skip
         else:
