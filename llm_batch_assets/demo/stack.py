@@ -55,13 +55,7 @@ class Stack:
 
 def prepare_home(home: Path, options: DemoOptions) -> None:
     """Write Dagster's settings and the workload that this demo runs into a fresh folder."""
-    settings = Path(__file__).parents[2] / "dagster.yaml"
-    if not settings.exists():
-        raise InputError(
-            "The demo takes its Dagster settings from the repository's dagster.yaml, which is "
-            "not beside the package: run it from a clone."
-        )
-    (home / "dagster.yaml").write_bytes(settings.read_bytes())
+    (home / "dagster.yaml").write_bytes(_dagster_yaml().read_bytes())
     packaged = Path(__file__).parents[1] / "examples" / "docstring_summaries.yaml"
     fields = yaml.safe_load(packaged.read_text(encoding="utf-8"))
     # At least five shards, so that there is something to watch; and no five-minute backoff.
@@ -77,6 +71,19 @@ def prepare_home(home: Path, options: DemoOptions) -> None:
     }
     path = home / "docstring_summaries.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
+
+
+def _dagster_yaml() -> Path:
+    """The clone's ``dagster.yaml``; the wheel carries a copy of it inside the package."""
+    here = Path(__file__)
+    found = [here.with_name("dagster.yaml"), here.parents[2] / "dagster.yaml"]
+    for path in found:
+        if path.is_file():
+            return path
+    raise InputError(
+        f"The demo's Dagster settings are not at {found[0]}: this installation is not whole.",
+        remedy="Install the package again, or run the demo from a clone.",
+    )
 
 
 def environment(home: Path, origin: str, options: DemoOptions) -> dict[str, str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,33 @@ def test_the_home_has_at_least_five_shards_and_a_short_backoff(
     assert (tmp_path / "dagster.yaml").read_text() == (
         Path(__file__).parents[2] / "dagster.yaml"
     ).read_text()
+
+
+def test_an_installed_package_has_what_the_demo_needs(tmp_path: Path) -> None:
+    """From a wheel, away from any clone."""
+    root = Path(__file__).parents[2]
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=root, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    home = tmp_path / "home"
+    home.mkdir()
+    prepare = (
+        "import sys; from pathlib import Path; from llm_batch_assets.demo import stack; "
+        "assert stack.__file__.startswith(sys.argv[1]), stack.__file__; "
+        "stack.prepare_home(Path(sys.argv[2]), stack.DemoOptions(5))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", prepare, str(site), str(home)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=True,
+        timeout=120,
+    )
+    assert (home / "dagster.yaml").read_bytes() == (root / "dagster.yaml").read_bytes()
+    assert (home / "docstring_summaries.yaml").is_file()
 
 
 def test_services_see_no_key_no_proxy_and_no_older_state(
