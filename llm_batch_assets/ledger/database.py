@@ -82,8 +82,11 @@ def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("llm_batch_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if connection.get_execution_options().get("llm_batch_write", False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            # It takes no lock, cannot fail, and is asked too often to make a result of it.
+            connection.connection.cursor().execute("BEGIN").close()
 
 
 IDLE_SECONDS = 30.0

@@ -129,14 +129,17 @@ def still_held(ledger: Ledger, lease: Lease) -> int:
     return int(row.expires_at - now)
 
 
+_RELEASE = (
+    sa.update(leases)
+    .where(leases.c.target == sa.bindparam("of_target"), leases.c.token == sa.bindparam("of_token"))
+    .values(expires_at=0, holder="")
+)
+
+
 def release(ledger: Ledger, lease: Lease) -> None:
     """Give the target back. The token stays, so that it can only grow."""
     with ledger.write("lease_release") as connection:
-        connection.execute(
-            sa.update(leases)
-            .where(leases.c.target == lease.target, leases.c.token == lease.token)
-            .values(expires_at=0, holder="")
-        )
+        connection.execute(_RELEASE, {"of_target": lease.target, "of_token": lease.token})
 
 
 def release_holder(ledger: Ledger, holder: str) -> int:

@@ -43,6 +43,10 @@ PATIENCE = 3_600_000_000
 """Microseconds after which a person gives an uncertain submission up."""
 
 
+_R = schema.revisions.c
+_ENDS = sa.select(_R.closed_at, _R.published_at, _R.cancel_requested_at)
+
+
 @dataclass
 class Report:
     """What came of a seed: no faults, or what is wrong and how it came to be."""
@@ -154,11 +158,8 @@ class Simulation:
         self._turn += 1
         if self._turn % CHECK_EVERY:
             return False
-        r = schema.revisions
         with self.ledger.engine.connect() as connection:
-            row = connection.execute(
-                sa.select(r.c.closed_at, r.c.published_at, r.c.cancel_requested_at)
-            ).first()
+            row = connection.execute(_ENDS).first()
         if row is None or row.closed_at is None:
             return False
         return row.published_at is not None or row.cancel_requested_at is not None
