@@ -10,14 +10,16 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from llm_batch_assets.defs import keys
-from llm_batch_assets.defs.dispatch import RUN_KINDS, Need
+from llm_batch_assets.defs.dispatch import ALERT_AFTER, RUN_KINDS, Need
 from llm_batch_assets.errors import LLMBatchError
 from llm_batch_assets.ledger.announcing import Fact, record_told, untold
+from llm_batch_assets.ledger.dispatching import claim_alert, dispatched, record_dispatch
 
 if TYPE_CHECKING:
     import logging
@@ -57,6 +59,36 @@ def due_facts(deps: Deps, instance: dg.DagsterInstance, workloads: Sequence[str]
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one tick told an instance, and how many facts it could not tell."""
+
+    emitted: int = 0
+    failed: int = 0
+
+
+def tell(
+    deps: Deps,
+    instance: dg.DagsterInstance,
+    workloads: Sequence[str],
+    *,
+    exists: Callable[[Fact], bool],
+    live: set[Need],
+    log: logging.Logger,
+) -> Told:
+    """``announce`` what is due; whatever goes wrong with it, the tick that calls goes on.
+
+    Dispatching is what work waits for. What could not be told is due again at the next tick, and
+    is an error in the tick's log once it has failed often.
+    """
+    try:
+        facts = due_facts(deps, instance, workloads)
+        return announce(facts, deps, instance, exists=exists, live=live, log=log)
+    except Exception as error:
+        _cannot(deps, "facts", "facts", error, log)
+        return Told(failed=1)
+
+
 def announce(
     facts: Iterable[Fact],
     deps: Deps,
@@ -65,7 +97,7 @@ def announce(
     exists: Callable[[Fact], bool],
     live: set[Need],
     log: logging.Logger,
-) -> int:
+) -> Told:
     """Emit what the instance lacks, for a bounded time; what is left over is still due.
 
     Args:
@@ -76,8 +108,7 @@ def announce(
         live: what runs that have not ended are about: they tell it by themselves.
         log: gets what cannot be told.
 
-    Returns:
-        How many events were emitted.
+    One fact that cannot be told keeps no other from it.
     """
     makers = {step: kind for kind, steps in RUN_KINDS.items() for step in steps}
     groups: dict[tuple[str, str], list[Fact]] = defaultdict(list)
@@ -87,7 +118,7 @@ def announce(
             groups[fact.workload, fact.step].append(fact)
     name = instance_id(instance) if groups else ""
     end = time.monotonic() + MAX_SECONDS
-    emitted = 0
+    emitted = failed = 0
     for (workload, step), group in groups.items():
         key = keys.asset_key(workload, step)
         shown = data_versions(instance, key, [fact.partition for fact in group])
@@ -98,16 +129,32 @@ def announce(
                     break
                 try:
                     outcome = outcome_of(fact, deps)
-                except LLMBatchError as error:
-                    log.warning(f"{step} {fact.partition} cannot be announced: {error}")
+                    if shown.get(fact.partition) != outcome.data_version:
+                        instance.report_runless_asset_event(event(key, fact, outcome))
+                        emitted += 1
+                except Exception as error:
+                    failed += 1
+                    what = f"{workload} {step} {fact.partition}"
+                    _cannot(deps, f"{what} {fact.fact_id}", what, error, log)
                     continue
-                if shown.get(fact.partition) != outcome.data_version:
-                    instance.report_runless_asset_event(event(key, fact, outcome))
-                    emitted += 1
                 told.append(fact)
         finally:
             record_told(deps.ledger, name, told)
-    return emitted
+    return Told(emitted, failed)
+
+
+def _cannot(deps: Deps, name: str, what: str, error: Exception, log: logging.Logger) -> None:
+    """Say what could not be told: as a warning, and once as an error when it keeps failing."""
+    work_id = f"announce:{name}"
+    number = dispatched(deps.ledger, [work_id]).get(work_id, (0, 0))[0] + 1
+    record_dispatch(deps.ledger, {work_id: number})
+    kind = "" if isinstance(error, LLMBatchError) else f"{type(error).__name__}: "
+    log.warning(f"{what} cannot be announced: {kind}{error}")
+    if number > ALERT_AFTER and claim_alert(deps.ledger, work_id):
+        log.error(
+            f"{what} could not be announced {number} times, the last time because of {kind}{error}."
+            f" The ledger is right and the work goes on; Dagster shows an older state of it."
+        )
 
 
 def data_versions(

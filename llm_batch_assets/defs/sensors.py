@@ -78,10 +78,10 @@ def llm_batch_tick(
         order = partitions.order
         # Runs first, then the ledger: a run that ends in between has moved its work already.
         live = live_needs(context.instance, deps.ledger.deployment, order)
-        told = announce.announce(
-            announce.due_facts(deps, context.instance, list(order)),
+        told = announce.tell(
             deps,
             context.instance,
+            list(order),
             exists=partitions.has,
             live=live,
             log=context.log,
@@ -112,8 +112,10 @@ def llm_batch_tick(
     added = partitions.requests()
     if not requests and not added:
         reason = f"Nothing is due that has no run yet ({len(live)} things have one)."
-        if told:
-            reason += f" {told} facts were announced."
+        if told.emitted:
+            reason += f" {told.emitted} facts were announced."
+        if told.failed:
+            reason += f" {told.failed} could not be announced: see this tick's log."
         if off:
             reason = (
                 "Submitting and publishing are off: a development UI against a real provider. "

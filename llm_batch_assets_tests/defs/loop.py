@@ -120,8 +120,12 @@ class Loop:
         done: Callable[[RevisionView], bool] = lambda view: view.row.published_at is not None,
         dataset: str = DATASET,
         within: float = 60.0,
+        but: Sequence[str] = (),
     ) -> RevisionView:
-        """Freeze and execute what is due as the command line does: Dagster hears of nothing."""
+        """Freeze and execute what is due as the command line does: Dagster hears of nothing.
+
+        Kinds of work in ``but`` are left undone.
+        """
         end = time.monotonic() + within
         with llm_batch.open(actor="cli") as deps:
             engine.freeze(
@@ -137,6 +141,8 @@ class Loop:
                 if done(view):
                     return view
                 for work in engine.plan(deps, dataset=dataset):
+                    if work.kind in but:
+                        continue
                     engine.execute(work, deps)
                     view = self.view(dataset)
                     if view is not None and done(view):

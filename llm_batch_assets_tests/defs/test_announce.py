@@ -1,12 +1,15 @@
 """What the ledger knows and Dagster does not is told at the next tick, once."""
 
 # No `from __future__ import annotations`: Dagster reads the context's annotation as it stands.
+import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from llm_batch_assets.defs import announce, on_published, sensors
+from llm_batch_assets.defs.dispatch import ALERT_AFTER
 from llm_batch_assets.defs.keys import asset_key
 from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.defs.sensors import llm_batch_poll, llm_batch_tick
@@ -154,7 +157,7 @@ def test_what_a_live_run_is_about_is_left_to_it(loop: Loop) -> None:
         def tell(facts: list[Fact], live: set[tuple[str, str, str]]) -> int:
             return announce.announce(
                 facts, deps, loop.instance, exists=lambda _f: True, live=live, log=_LOG
-            )
+            ).emitted
 
         assert shown == {"provider_job"}, "the manifest was told at the tick before"
         assert tell(facts, live) == 0
@@ -162,6 +165,53 @@ def test_what_a_live_run_is_about_is_left_to_it(loop: Loop) -> None:
 
 
 _LOG = dg.get_dagster_logger()
+
+
+def test_what_cannot_be_told_stops_neither_the_others_nor_the_work(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault that nobody expected: said at each tick, an error once it lasts, told when mended."""
+    loop.by_cli(lambda view: all(shard.batch_id for shard in view.shards))
+    loop.requests()  # adds the partitions
+    real = announce.event
+
+    def breaks(key: dg.AssetKey, fact: Fact, outcome: Any) -> dg.AssetMaterialization:
+        if fact.partition.endswith("p00000"):
+            raise ZeroDivisionError("nobody thought of this")
+        return real(key, fact, outcome)
+
+    monkeypatch.setattr(announce, "event", breaks)
+    bad = f"{DATASET}/r1/a1/p00000"
+    said = loop.evaluate(llm_batch_tick).skip_message or ""
+    assert "1 could not be announced" in said, said
+    assert {p for step, p in _shown(loop) if step == "provider_job"} == SHARDS - {bad}
+
+    log = logging.getLogger("test_announce")
+    with caplog.at_level(logging.WARNING), llm_batch.open(actor="test") as deps:
+        for _ in range(ALERT_AFTER + 3):
+            told = announce.tell(
+                deps, loop.instance, ["summaries"], exists=lambda _f: True, live=set(), log=log
+            )
+            assert told == announce.Told(0, 1)
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 1, "once, not at every tick"
+    assert bad in errors[0] and "ZeroDivisionError: nobody thought of this" in errors[0]
+
+    monkeypatch.setattr(announce, "event", real)
+    loop.evaluate(llm_batch_tick)
+    assert {p for step, p in _shown(loop) if step == "provider_job"} == SHARDS
+
+
+def test_work_is_dispatched_though_nothing_can_be_told(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_args: object) -> list[Fact]:
+        raise RuntimeError("the instance's storage is away")
+
+    monkeypatch.setattr(announce, "due_facts", breaks)
+    assert loop.click("manifest").success
+    loop.until_published()
+    assert loop.data_version("accepted_results") is not None
 
 
 def test_a_fact_that_has_just_been_made_is_left_to_its_run(
@@ -194,7 +244,9 @@ def test_results_of_a_workload_that_left_the_code_are_collected(
 ) -> None:
     """No asset can be run for it: the poll sensor collects, late and a few at a time."""
     gone = start(small_workload("gone"), source=lambda _d: rows(30))
-    gone.by_cli(lambda view: {s.state for s in view.shards} == {"RESULTS_AVAILABLE"})
+    gone.by_cli(
+        lambda view: {s.state for s in view.shards} == {"RESULTS_AVAILABLE"}, but=["collect"]
+    )
     here = start(small_workload("here"), source=lambda _d: rows(10))
 
     def states() -> list[str]:
