@@ -70,3 +70,26 @@ def test_vllm_writes_errors_beside_a_null_body() -> None:
     )
     alone = {"id": "v", "custom_id": "a", "response": None, "error": error}
     assert make.only("openai", make.line(alone))["cls"] == "permanent_failure"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "cls", "hold"),
+    [
+        ("BATCH_EXPIRED", None, "expired", None),
+        ("Batch_Canceled", None, "cancelled", None),
+        ("Insufficient_Quota", 429, "retryable", "billing"),
+        ("quotaExceeded", 400, "retryable", "account"),
+        ("Server_Error", None, "retryable", None),
+        ("url_mismatch", None, "permanent_failure", None),
+        ("invalid_brand_new", None, "permanent_failure", None),
+        ("invalid_brand_new", 500, "retryable", None),
+        ("brand_new", None, "retryable", None),
+    ],
+)
+def test_openai_codes_in_another_case_and_unlisted_ones(
+    code: str, status: int | None, cls: str, hold: str | None
+) -> None:
+    error = {"code": code, "message": "m"}
+    beside = make.line({"custom_id": "a", "response": None, "error": error})
+    row = make.only("openai", make.openai("a", {"error": error}, status) if status else beside)
+    assert (row["cls"], row["hold"]) == (cls, hold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llm_batch_assets.wire.classes import (
@@ -23,6 +23,7 @@ CODES = table(
         # Never executed: the error file's own codes (response is null).
         ("batch_expired", "expired", "batch_expired"),
         ("batch_cancelled", "cancelled", "batch_cancelled"),
+        ("batch_canceled", "cancelled", "batch_cancelled"),
         ("request_timeout", TRANSIENT, "timeout"),
         # The account, whatever the status: 429 insufficient_quota is no rate limit (B98).
         ("insufficient_quota", HELD, "billing"),
@@ -30,6 +31,8 @@ CODES = table(
         ("billing_limit_user_error", HELD, "billing"),
         ("billing_not_active", HELD, "billing"),
         ("quota_exceeded", HELD, "billing"),
+        # Azure's quota of files (B28): nothing is wrong with the request.
+        ("quotaExceeded", HELD, "account"),
         ("invalid_api_key", HELD, "account"),
         ("account_deactivated", HELD, "account"),
         ("permission_denied", HELD, "account"),
@@ -88,6 +91,10 @@ KINDS = table(
         ("empty_image_file", PERMANENT, "invalid_request"),
         ("failed_to_download_image", PERMANENT, "invalid_request"),
         ("image_file_not_found", PERMANENT, "invalid_request"),
+        ("duplicate_custom_id", PERMANENT, "invalid_request"),
+        ("url_mismatch", PERMANENT, "invalid_request"),
+        ("model_mismatch", PERMANENT, "invalid_request"),
+        ("mismatched_model", PERMANENT, "invalid_request"),
         ("unsupported_parameter", PERMANENT, "invalid_request"),
         ("unsupported_value", PERMANENT, "invalid_request"),
         ("missing_required_parameter", PERMANENT, "invalid_request"),
@@ -103,19 +110,34 @@ KINDS = table(
 """Codes and types that decide where no HTTP status does (response null, 200 with an error)."""
 
 
+INVALID = Rule("openai.type.invalid", "permanent_failure", "invalid_request")
+"""Any other ``invalid_…``: a fault of the line's fields [1.6]."""
+
+
+def _known(rules: Mapping[str | int, Rule], *names: Any) -> Rule | None:
+    """The rule of the first name that a table has, also in another case."""
+    for name in names:
+        if isinstance(name, str):
+            rule = rules.get(name) or rules.get(name.lower())
+            if rule is not None:
+                return rule
+    return None
+
+
 def error_rule(code: Any, kind: Any, status: int | None) -> Rule:
     """The rule for an error: decisive codes, then the status, then code and type by name."""
-    for name in (code, kind):
-        if isinstance(name, str) and name in CODES:
-            return CODES[name]
+    decisive = _known(CODES, code, kind)
+    if decisive is not None:
+        return decisive
     # vLLM writes the HTTP status as the code.
     number = status if status is not None and not 200 <= status < 300 else status_of(code)
     if number is not None and not 200 <= number < 300:
         return http_rule(number)
-    for name in (code, kind):
-        if isinstance(name, str) and name in KINDS:
-            return KINDS[name]
-    return UNKNOWN_ERROR
+    known = _known(KINDS, code, kind)
+    if known is not None:
+        return known
+    invalid = isinstance(code, str) and code.lower().startswith("invalid_")
+    return INVALID if invalid else UNKNOWN_ERROR
 
 
 def decisive_rule(errors: Iterable[Any]) -> Rule | None:
@@ -126,7 +148,7 @@ def decisive_rule(errors: Iterable[Any]) -> Rule | None:
     """
     for error in errors:
         known = map_of(error)
-        for name in (known.get("code"), known.get("type")):
-            if isinstance(name, str) and name in CODES:
-                return CODES[name]
+        rule = _known(CODES, known.get("code"), known.get("type"))
+        if rule is not None:
+            return rule
     return None

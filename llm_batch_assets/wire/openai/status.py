@@ -78,7 +78,8 @@ FAULT_DEFAULT = Rule(
 
 def fault_rule(fault: BatchFault) -> Rule:
     """The rule for one entry of a failed batch's error list."""
-    known = FAULTS.get(fault.code or "")
+    code = fault.code or ""
+    known = FAULTS.get(code) or FAULTS.get(code.lower())
     if known is not None:
         return known
     return LINE_DEFAULT if fault.line is not None else FAULT_DEFAULT
