@@ -85,10 +85,11 @@ class RowsDigest:
         if len(column) == 0:
             return
         flips, values, texts = self._hashers[number]
-        valid = np.asarray(column.is_valid())
-        changed = np.flatnonzero(np.diff(valid, prepend=self._valid[number]))
-        flips.update((changed + self._rows).astype("<i8").tobytes())
-        self._valid[number] = bool(valid[-1])
+        if column.null_count or not self._valid[number]:  # otherwise nothing flips
+            valid = np.asarray(column.is_valid())
+            changed = np.flatnonzero(np.diff(valid, prepend=self._valid[number]))
+            flips.update((changed + self._rows).astype("<i8").tobytes())
+            self._valid[number] = bool(valid[-1])
         kind = self._kinds[number]
         if kind == "int":
             values.update(_numbers(column, pa.int64(), "<i8"))
