@@ -38,7 +38,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="What an answer is.",
 )
-@click.option("--inputs-per-record", type=_FILE, help="JSON: id -> number of embedding inputs.")
+@click.option(
+    "--inputs-per-record",
+    type=_FILE,
+    help="JSON: id -> number of embedding inputs; then an answer is vectors.",
+)
 @click.option("--model", help="The model that was asked for.")
 @click.option("--download-receipt", type=_FILE, help="JSON: file name -> what is known of it.")
 @click.option(
@@ -98,7 +102,8 @@ def command(
         raws.append(_raw(bedrock_manifest, "bedrock_manifest", receipts))
     rules = Rules(
         provider=provider,
-        answer=answer,
+        # Who counts inputs has asked for embeddings.
+        answer="embedding" if inputs_per_record and answer == "auto" else answer,
         schema=_json(schema, (dict, bool)) if schema else None,
         model=model,
         attempt=attempt,

@@ -132,6 +132,17 @@ def test_unreadable_input_is_exit_code_2_in_one_sentence(
     assert (code, out) == (2, "") and "Traceback" not in err and len(err.splitlines()) == 1
 
 
+def test_counted_inputs_are_embeddings(folder: Path, capsys: Any) -> None:
+    (folder / "n.json").write_text('{"a": 2, "c c": 1}')
+    rows = [{"index": 1, "embedding": [0.5, 2]}, {"index": 0, "embedding": [0.25, 1]}]
+    both = make.openai("a", {"data": rows}) + make.openai("c c", make.chat("[[1]]"))
+    (folder / "out.jsonl").write_bytes(both)
+    more = ("--inputs-per-record", str(folder / "n.json"), "--format", "json")
+    facts = json.loads(run(*args(folder, *more), capsys=capsys)[1])
+    assert facts["answers"] == {"a": [[0.25, 1], [0.5, 2]]}
+    assert facts["unqualified"] == ["c c"]
+
+
 def test_wrong_use_is_exit_code_2(folder: Path, capsys: Any) -> None:
     for argv in (
         ["--provider", "nobody", "--expected", str(folder / "ids.txt")],
