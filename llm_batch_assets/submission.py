@@ -123,14 +123,7 @@ def _upload(
 
 def _postpone(row: SubmissionRow, deps: Deps, error: ProviderError) -> None:
     """Make a submission due later; what will not pass by itself is a hold for a person."""
-    wait = _backoff(row.tries, error.retry_after)
-    rows.note(
-        deps.ledger,
-        row,
-        due_at=deps.ledger.time() + int(wait * 1_000_000),
-        tries=row.tries + 1,
-        last_error=str(error)[:500],
-    )
+    rows.put_off(deps.ledger, row, error, _backoff(row.tries, error.retry_after))
     if error.fault in ("account", "refused"):
         # Neither passes by itself: asking again until somebody looks would only look busy.
         what = "account" if error.fault == "account" else f"{error.operation} refused"
@@ -144,12 +137,10 @@ def _postpone(row: SubmissionRow, deps: Deps, error: ProviderError) -> None:
 
 
 def _backoff(tries: int, retry_after: float | None) -> float:
-    first, longest = REFUSED_BACKOFF
-    wait = min(longest, first * 2 ** min(tries, 10))
     if retry_after is not None:
         # The provider's own word, within reason.
-        return float(min(max(retry_after, 0.0), longest))
-    return wait
+        return float(min(max(retry_after, 0.0), REFUSED_BACKOFF[1]))
+    return rows.doubled(REFUSED_BACKOFF, tries)
 
 
 def _create(

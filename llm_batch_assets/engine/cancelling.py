@@ -124,15 +124,7 @@ def send_cancel(row: SubmissionRow, deps: Deps) -> SubmissionRow:
         try:
             view = provider.cancel(row.batch_id)
         except ProviderError as error:
-            first, longest = CANCEL_BACKOFF
-            wait = min(longest, first * 2 ** min(row.tries, 10))
-            rows.note(
-                deps.ledger,
-                row,
-                due_at=deps.ledger.time() + int(wait * 1_000_000),
-                tries=row.tries + 1,
-                last_error=str(error)[:500],
-            )
+            rows.put_off(deps.ledger, row, error, rows.doubled(CANCEL_BACKOFF, row.tries))
             raise
         rows.note(deps.ledger, row, cancel_sent_at=deps.ledger.time(), tries=0, last_error=None)
         with deps.ledger.read() as connection:

@@ -40,15 +40,7 @@ def clean(row: SubmissionRow, deps: Deps) -> Outcome:
             if row.input_ref is not None and row.input_deleted_at is None:
                 provider.delete_input(row.input_ref)
         except (ProviderError, GateClosed) as error:  # NotReady is a GateClosed
-            first, longest = CLEAN_BACKOFF
-            wait = min(longest, first * 2 ** min(row.tries, 10))
-            rows.note(
-                deps.ledger,
-                row,
-                due_at=deps.ledger.time() + int(wait * 1_000_000),
-                tries=row.tries + 1,
-                last_error=str(error)[:500],
-            )
+            rows.put_off(deps.ledger, row, error, rows.doubled(CLEAN_BACKOFF, row.tries))
             raise
         rows.note(deps.ledger, row, remote_deleted_at=deps.ledger.time(), last_error=None)
     return _outcome(row, len(batches), changed=True)

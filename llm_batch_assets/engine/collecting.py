@@ -104,14 +104,8 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
 def _postpone(row: SubmissionRow, deps: Deps, error: Exception) -> None:
     """Nothing has changed but the time at which this shard is collected again."""
     first, longest = COLLECT_BACKOFF
-    wait = min(longest, min(first, deps.settings.poll_interval) * 2 ** min(row.tries, 16))
-    rows.note(
-        deps.ledger,
-        row,
-        due_at=deps.ledger.time() + int(wait * 1_000_000),
-        tries=row.tries + 1,
-        last_error=str(error)[:500],
-    )
+    backoff = (min(first, deps.settings.poll_interval), longest)
+    rows.put_off(deps.ledger, row, error, rows.doubled(backoff, row.tries))
 
 
 def _hold_for_gate(row: SubmissionRow, error: GateFault, deps: Deps) -> None:

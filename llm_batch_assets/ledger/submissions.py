@@ -189,6 +189,18 @@ def note(ledger: Ledger, row: SubmissionRow, **values: Any) -> None:
         )
 
 
+def put_off(ledger: Ledger, row: SubmissionRow, error: Exception, wait: float) -> None:
+    """Nothing changes but when it is due again, ``wait`` seconds from now, and what is known."""
+    due_at = ledger.time() + int(wait * 1_000_000)
+    note(ledger, row, due_at=due_at, tries=row.tries + 1, last_error=str(error)[:500])
+
+
+def doubled(backoff: tuple[float, float], tries: int) -> float:
+    """Seconds to wait: the first wait, doubled for every try so far, up to the longest."""
+    first, longest = backoff
+    return min(longest, first * 2.0 ** min(tries, 16))
+
+
 def set_hold(ledger: Ledger, row: SubmissionRow, hold: str | None, release: str | None) -> None:
     """Put a submission on hold with what releases it, or release it."""
     with ledger.write("hold") as connection:
