@@ -19,8 +19,8 @@ from llm_batch_assets_tests.deterministic.simulation import run_seed
 
 CHUNK = 10
 
-pytestmark = pytest.mark.timeout(400)
-"""A seed takes half a second of a processor, which may be busy with other things."""
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
+"""A seed takes a third of a second of a processor, which may be busy with other things."""
 
 
 def play(seeds: range, shared: Shared, request: pytest.FixtureRequest) -> None:
