@@ -160,6 +160,8 @@ def _no_evidence(account: Account) -> bool:
     view = account.view
     if view is None:
         return not account.raws
+    if view.status == "done" and not account.raws:
+        return not view.results
     return view.status == "failed" and not view.faults and not account.rows
 
 

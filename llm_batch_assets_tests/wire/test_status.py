@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from llm_batch_assets.reconcile.accounting import account
+from llm_batch_assets.reconcile.model import Expected, Rules
+from llm_batch_assets.reconcile.report import report
 from llm_batch_assets.types import TERMINAL_STATUSES
 from llm_batch_assets.wire.anthropic import status as anthropic
 from llm_batch_assets.wire.bedrock import status as bedrock
@@ -151,6 +154,18 @@ def test_anthropic_without_a_results_url_is_not_ready() -> None:
     for url in (None, ""):
         view = anthropic.read_batch({"processing_status": "ended", "results_url": url})
         assert view.status == "done" and not view.results_ready
+
+
+def test_an_archived_batch_has_nothing_to_wait_for() -> None:
+    """Its results are gone and were paid for: missing, and a person's affair (field report B56)."""
+    job = {"id": "b", "processing_status": "ended", "archived_at": "2026-12-18T12:26:40Z"}
+    view = anthropic.read_batch(job)
+    assert view.results_ready and view.results == ()
+    facts = report(account(Expected(["a"]), Rules("anthropic"), [], [view]))
+    assert (facts["sets"]["missing"], facts["closed"]) == (["a"], False)
+    assert (facts["retry_shard"], facts["retry_shard_if_refetch_same"]) == ([], None)
+    assert facts["next"] == ["hold:operator"]
+    assert not anthropic.read_batch(job | {"processing_status": "in_progress"}).results_ready
 
 
 def test_gemini_fields() -> None:

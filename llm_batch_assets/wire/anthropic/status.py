@@ -61,7 +61,8 @@ def read_batch(raw: Mapping[str, Any]) -> BatchView:
             sum(failed) if filled else None,
         ),
         results=(ResultRef("results", url),) if url else (),
-        # ``ended`` may be seen before its results_url is (case 090).
-        results_ready=word == "ended" and bool(url),
+        # ``ended`` may be seen before its results_url is (case 090); of an archived batch it never
+        # comes back (providers.md 2.3).
+        results_ready=word == "ended" and bool(url or raw.get("archived_at")),
         raw=bytes_of(raw),
     )
