@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.engine.bench import QUICK, Bench
+from llm_batch_assets_tests.engine.bench import QUICK, Bench, make_workload
 
 EVERYONE = set(range(24))
 
@@ -108,7 +108,7 @@ def test_a_create_refused_for_good_is_never_sent_again(
 def test_a_fault_of_the_account_holds_and_says_what_releases_it(
     route: str, status: int, bench: Callable[..., Bench], sim: Simulator
 ) -> None:
-    b = bench(records=24)
+    b = bench(records=24, workload=make_workload(retry={"hold_deadline": "72h"}))
     b.freeze()
     sim.faults({"route": route, "fault": "status_before", "status": status})
     waiting = b.drive()
@@ -131,7 +131,7 @@ def test_an_upload_refused_for_good_is_a_hold_too(
     bench: Callable[..., Bench], sim: Simulator
 ) -> None:
     """No create was refused, so no record has failed; asking again would not help either."""
-    b = bench(records=24)
+    b = bench(records=24, workload=make_workload(retry={"hold_deadline": "72h"}))
     b.freeze()
     sim.faults({"route": "upload", "fault": "status_before", "status": 400})
     waiting = b.drive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def _done(bench: Bench) -> None:
             bench.drive()
             return
         bench.sim.advance(DAY)
+        time.sleep(2 * CALM.poll_interval)  # what has ended is polled before the next day
     raise AssertionError(bench.states())
 
 
