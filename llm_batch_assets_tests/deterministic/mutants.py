@@ -103,5 +103,5 @@ MUTANTS = [
     Mutant("takes short files", _takes_short_files, 0),
     Mutant("forgets strays", _forgets_strays, 24),
     Mutant("forgets answers", _forgets_answers, 22),
-    Mutant("one look", _one_look, 25),
+    Mutant("one look", _one_look, 62),
 ]
