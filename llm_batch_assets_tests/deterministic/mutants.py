@@ -100,7 +100,7 @@ MUTANTS = [
     Mutant("input stays", _input_stays, 25),
     Mutant("retries", _retries, 1),
     Mutant("believes", _believes, 2),
-    Mutant("takes short files", _takes_short_files, 0),
+    Mutant("takes short files", _takes_short_files, 100),
     Mutant("forgets strays", _forgets_strays, 24),
     Mutant("forgets answers", _forgets_answers, 22),
     Mutant("one look", _one_look, 62),

@@ -18,6 +18,12 @@ from llm_batch_assets_tests.deterministic.server import Batch, File, Server, que
 from llm_batch_assets_tests.deterministic.world import SECOND
 
 
+def _cut(data: bytes, at: float) -> bytes:
+    """A part of a file; most end with a whole line, which no reader can tell."""
+    size = int(len(data) * at)
+    return data[: data.rfind(b"\n", 0, size) + 1] if size % 4 else data[:size]
+
+
 class SimProvider:
     """One account; every call takes virtual time and may fail in the ways that calls fail."""
 
@@ -121,7 +127,7 @@ class SimProvider:
             data = found[1]
             calm = world.current is None or world.current.calm
             short = not calm and world.rng.random() < weather.short
-            kept = data[: int(len(data) * world.rng.random())] if short else data
+            kept = _cut(data, world.rng.random()) if short else data
             breaks = short and world.rng.random() < 0.5
 
         def chunks() -> Iterator[bytes]:
