@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib llm_batch_assets || true
 INPUTS := pyproject.toml constraints.txt
 ARGS ?=
 # Most tests wait for a server's clock or for the disk: more workers than cores, and files in memory
@@ -24,16 +25,18 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# pip compiles one file after the other; compileall uses every core.
 $(VENV)/.demo: $(VENV)/.made $(INPUTS)
 	@echo "Installing what the demo needs (about a minute the first time)" >&2
-	@$(PIP) install -c constraints.txt -e ".[webserver]"
-	@$(BIN)/python -m compileall -q llm_batch_assets || true
+	@$(PIP) install --no-compile -c constraints.txt -e ".[webserver]"
+	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo $(INPUTS)
-	@echo "Installing what the tests need" >&2
-	@$(PIP) install -c constraints.txt -e ".[dev]"
-	@touch $@
+$(VENV)/.dev: $(VENV)/.made $(INPUTS)
+	@echo "Installing what the tests need (about a minute the first time)" >&2
+	@$(PIP) install --no-compile -c constraints.txt -e ".[webserver,dev]"
+	@$(COMPILE)
+	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo ## One dataset from source to published, offline, in about two minutes
 	@$(if $(findstring gemini,$(ARGS))$(findstring bedrock,$(ARGS)),$(PIP) install -c constraints.txt -e ".[webserver,gemini,s3server]" >&2)

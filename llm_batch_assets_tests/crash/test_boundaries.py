@@ -26,7 +26,7 @@ from llm_batch_assets_tests.crash.scene import (
 )
 
 SEED = 20261130
-SAMPLE_SECONDS = 12.0
+SAMPLE_SECONDS = 6.0
 """What the sample of one provider may take; the story alternates."""
 
 Report = Callable[[str, Tally], None]

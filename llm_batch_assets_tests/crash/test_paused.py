@@ -75,7 +75,18 @@ def booked_duplicates(scene: Scene) -> set[str]:
 
 
 @pytest.mark.long
-def test_it_wakes_when_the_other_is_done(account: Account, tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_it_wakes_when_the_other_is_done(provider: str, tmp_path: Path) -> None:
+    """One provider that can be fenced by the upload, and the one that cannot."""
+    _wakes_last(ACCOUNTS[provider], tmp_path)
+
+
+@pytest.mark.soak
+def test_it_wakes_when_the_other_is_done_on_each(account: Account, tmp_path: Path) -> None:
+    _wakes_last(account, tmp_path)
+
+
+def _wakes_last(account: Account, tmp_path: Path) -> None:
     with simulator(account) as sim:
         scene = Scene(tmp_path / "scene", sim, account, LOCAL, "plain")
         pause_and_take_over(scene, "provider.create:before:1", None)

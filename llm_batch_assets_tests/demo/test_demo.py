@@ -185,7 +185,7 @@ def _left_over(tmp_path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_demo_as_a_user_runs_it_with_an_extra_batch(tmp_path: Path) -> None:
     """From source to published by sensors alone; the extra batch is paid twice and shows."""

@@ -97,7 +97,7 @@ def _one_look(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS = [
     Mutant("impatient", _impatient, 6),
-    Mutant("input stays", _input_stays, 25),
+    Mutant("input stays", _input_stays, 57),
     Mutant("retries", _retries, 1),
     Mutant("believes", _believes, 2),
     Mutant("takes short files", _takes_short_files, 100),

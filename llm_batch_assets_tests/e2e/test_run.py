@@ -83,7 +83,10 @@ def test_bedrock_on_a_bad_day(endpoint: str, amazon: Setting, tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize(
+    "name",
+    ["anthropic", *(pytest.param(name, marks=pytest.mark.soak) for name in ("gemini", "bedrock"))],
+)
 def test_a_hostile_day(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Everything at once: closed, each record in one state, nothing paid twice.
 

@@ -212,7 +212,19 @@ def _label(call: Call) -> str:
     return "-".join([call.route, call.fault, *(f"{v}" for v in call.given.values())])
 
 
-@pytest.mark.parametrize("call", [*UPLOADS, *POLLS, *DOWNLOADS, *DESCRIBED], ids=_label)
+CALLS = [*UPLOADS, *POLLS, *DOWNLOADS, *DESCRIBED]
+_OFTEN = 3
+"""Every third always; the providers' contract suite has all of them for the client alone."""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, marks=() if number % _OFTEN == 0 else pytest.mark.soak)
+        for number, call in enumerate(CALLS)
+    ],
+    ids=[_label(call) for call in CALLS],
+)
 def test_a_call_that_is_asked_again(
     call: Call, bench: Callable[..., Bench], sim: Simulator
 ) -> None:

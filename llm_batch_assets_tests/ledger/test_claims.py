@@ -16,10 +16,16 @@ from llm_batch_assets.ledger.states import SENDABLE
 from llm_batch_assets_tests.ledger.build import WORKER, frozen
 
 
-def test_sixteen_processes_claim_each_submission_once(capfd: pytest.CaptureFixture[str]) -> None:
-    assert benchmark.main(["--workers", "16", "--submissions", "160"]) == 0
+@pytest.mark.parametrize(
+    ("workers", "submissions"), [(6, 150), pytest.param(16, 2000, marks=pytest.mark.soak)]
+)
+def test_processes_claim_each_submission_once(
+    workers: int, submissions: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--workers", str(workers), "--submissions", str(submissions)]
+    assert benchmark.main(asked) == 0
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert (result["claimed"], result["twice"]) == (160, 0)
+    assert (result["claimed"], result["twice"]) == (submissions, 0)
 
 
 def test_what_has_been_due_longest_is_taken_first(ledger: Ledger) -> None:

@@ -32,7 +32,7 @@ def dialect(request):
         yield bedrock(server, bucket, proxy)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def s3_bucket(s3_server):
     s3_server.client().create_bucket(Bucket="contract")
     return "contract"
