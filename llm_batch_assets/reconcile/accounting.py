@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from llm_batch_assets.reconcile.collect import Collector
+from llm_batch_assets.reconcile.memory import small_pages
 from llm_batch_assets.reconcile.model import Account, Expected, RawFile, Rules
 from llm_batch_assets.reconcile.tabulate import build
 from llm_batch_assets.reconcile.unrowed import rest_rules
@@ -43,7 +44,7 @@ def account(
     in_flight = view is not None and (
         view.status not in TERMINAL_STATUSES or (not view.results_ready and not files)
     )
-    with _quiet_collector():
+    with _quiet_collector(), small_pages():
         collector = Collector(expected, rules, wire)
         if not in_flight:
             for raw in sorted(files, key=lambda raw: (raw.kind != "results", raw.digest, raw.name)):

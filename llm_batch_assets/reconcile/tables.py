@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from llm_batch_assets.artifacts import ArtifactStore, ArtifactWriter
 from llm_batch_assets.errors import ArtifactError
+from llm_batch_assets.reconcile.memory import small_pages
 
 _TEXT, _I32, _I64 = pa.string(), pa.int32(), pa.int64()
 
@@ -94,7 +95,7 @@ def parquet_writer(writer: ArtifactWriter, schema: pa.Schema) -> Iterator[pq.Par
 def put_table(store: ArtifactStore, table: pa.Table) -> str:
     """Store a table as Parquet (zstd); gives the object's digest."""
     writer = store.writer()
-    with writer, parquet_writer(writer, table.schema) as parquet:
+    with small_pages(), writer, parquet_writer(writer, table.schema) as parquet:
         parquet.write_table(table)
     return writer.digest
 
