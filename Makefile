@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ALL := .[webserver,gemini,s3server]
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib llm_batch_assets || true
 INPUTS := pyproject.toml constraints.txt
 ARGS ?=
@@ -39,7 +40,7 @@ $(VENV)/.dev: $(VENV)/.made $(INPUTS)
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo ## One dataset from source to published, offline, in about two minutes
-	@$(if $(findstring gemini,$(ARGS))$(findstring bedrock,$(ARGS)),$(PIP) install -c constraints.txt -e ".[webserver,gemini,s3server]" >&2)
+	@case "$(ARGS)" in *gemini*|*bedrock*) $(PIP) install -c constraints.txt -e "$(ALL)" >&2 ;; esac
 	@$(BIN)/llm-batch-assets demo $(ARGS)
 
 dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C
