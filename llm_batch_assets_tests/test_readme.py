@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,6 +48,28 @@ def test_its_commands_and_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for path in re.findall(r"`((?:llm_batch_assets|examples)/[\w/]+\.\w+)`", TEXT):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+def test_what_make_would_run_can_be_read_by_a_shell() -> None:
+    """Each ``make`` line as it stands, and what it would hand to the shell."""
+    asked = re.findall(r"^(make [^#\n]+?)\s*(?:#.*)?$", "\n".join(_blocks("sh")), re.MULTILINE)
+    assert "make demo" in asked
+    # What the make that runs these tests was told is none of theirs.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    for line in asked:
+        words = shlex.split(line)
+        told = subprocess.run(
+            [words[0], "--dry-run", *words[1:]],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for command in told.stdout.splitlines():
+            read = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
+            assert read.returncode == 0, f"{line}: {command}: {read.stderr}"
 
 
 def test_its_sample_of_the_last_line_is_the_real_form() -> None:

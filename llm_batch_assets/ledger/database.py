@@ -169,14 +169,22 @@ class Ledger:
             connection.commit()
         self.effects.at(f"commit.{name}", "after")
 
-    def now(self, connection: Connection) -> int:
-        """The ledger's clock in microseconds UTC: the database's, not this machine's."""
+    def now(self, connection: Connection, *, lock: str | None = None) -> int:
+        """The ledger's clock in microseconds UTC: the database's, not this machine's.
+
+        Args:
+            connection: of the transaction that asks.
+            lock: an SQL expression of PostgreSQL that is evaluated, and may wait, before it.
+        """
         if self._clock is not None:
             if self.is_sqlite:
                 return int(connection.exec_driver_sql("SELECT llm_batch_now()").scalar_one())
+            if lock is not None:
+                connection.exec_driver_sql(f"SELECT {lock}")
             return to_micros(self._clock()) or 0
-        text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        return int(connection.exec_driver_sql(text).scalar_one())
+        clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        text = f"SELECT {clock}" if lock is None else f"SELECT {lock}, {clock}"
+        return int(connection.exec_driver_sql(text).one()[-1])
 
     def time(self) -> int:
         """``now`` in a transaction of its own."""

@@ -19,15 +19,15 @@ from llm_batch_assets.ledger.database import Ledger
 
 _LOCK = 7201915
 
-_SHARED = sa.text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+_SHARED = f"pg_advisory_xact_lock_shared({_LOCK})"
 _ALONE = sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
 def pass_through(connection: Connection, ledger: Ledger) -> int:
     """Keep every gate as it is until this transaction ends; returns the ledger's clock."""
-    if not ledger.is_sqlite:
-        connection.execute(_SHARED)
-    return ledger.now(connection)
+    if ledger.is_sqlite:
+        return ledger.now(connection)
+    return ledger.now(connection, lock=_SHARED)
 
 
 def change(connection: Connection) -> None:
