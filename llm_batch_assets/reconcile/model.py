@@ -15,7 +15,7 @@ from llm_batch_assets.types import BatchView, ResultKind
 from llm_batch_assets.wire.readers import wire_of
 from llm_batch_assets.wire.shapes import AnswerKind
 
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 """Version of the classification and of the quality rules. A change of any verdict raises it."""
 
 AnomalyKind = Literal["unreadable", "unknown", "duplicate", "duplicate_identical"]
