@@ -46,8 +46,13 @@ demo: $(VENV)/.demo ## One dataset from source to published, offline, in about t
 dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C
 	@$(BIN)/llm-batch-assets demo --dev $(ARGS)
 
-test: lint ## Everything that must hold: style, types, layers, then the tests
-	@PYTEST_DEBUG_TEMPROOT=$(FAST) $(BIN)/pytest -n 4 --dist worksteal -m "not soak" $(ARGS)
+# Style and types are looked at while tests wait; what they say comes last.
+test: $(VENV)/.dev ## Everything that must hold: the tests, style, types, layers
+	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	PYTEST_DEBUG_TEMPROOT=$(FAST) $(BIN)/pytest -n 6 --dist worksteal -m "not soak" $(ARGS); \
+	tested=$$?; wait $$lint; linted=$$?; \
+	[ $$linted -eq 0 ] && echo "lint: clean" || cat $(VENV)/lint.log; \
+	[ $$linted -eq 0 ] && exit $$tested
 
 soak: $(VENV)/.dev ## The long suites
 	@$(BIN)/pytest -m soak $(ARGS)

@@ -233,15 +233,20 @@ def cancel_due(shard: SubmissionRow, now: int) -> bool:
 
 
 def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
-    """One look per account, for all of its submissions that wait."""
+    """One look per account, for all of its submissions that wait.
+
+    Those that a person gave up too, for as long as two looks take: their records have gone to
+    people, but a batch may exist, and it is cancelled when it is found.
+    """
     first: dict[str, tuple[int, SubmissionRow]] = {}
     for view in snapshot.revisions:
         for shard in view.shards:
             if shard.state not in {"SUBMITTING", "UNCERTAIN"} or shard.account is None:
                 continue
-            if shard.abandoned_at is not None:
-                continue  # another submission's look, or a sweep, may still find its batch
-            at = look_due(shard, snapshot.last_look.get(shard.account), settings)
+            last_look = snapshot.last_look.get(shard.account)
+            if _is_given_up(shard, last_look, settings):
+                continue
+            at = look_due(shard, last_look, settings)
             known = first.get(shard.account)
             if known is None or at < known[0]:
                 first[shard.account] = (at, shard)
@@ -261,6 +266,14 @@ def _looks(snapshot: Snapshot, settings: Settings) -> Iterator[Work]:
                 None,
                 at,
             )
+
+
+def _is_given_up(shard: SubmissionRow, last_look: int | None, settings: Settings) -> bool:
+    """Whether the looks after a person's word had time to decide; a sweep finds what is later."""
+    if shard.state != "UNCERTAIN" or shard.abandoned_at is None or last_look is None:
+        return False
+    settle = int(settings.settle_interval * 1_000_000)
+    return last_look > max(shard.abandoned_at, shard.post_deadline or 0) + 3 * settle
 
 
 def look_due(shard: SubmissionRow, last_look: int | None, settings: Settings) -> int:

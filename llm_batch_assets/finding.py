@@ -324,6 +324,8 @@ def _absent(row: SubmissionRow, deps: Deps, lease: Lease) -> SubmissionRow:
             reason="two looks to the end of the list, a settle interval apart, show no batch",
             looks=row.looks + 1,
         )
+        if row.abandoned_at is not None:
+            return rows.load(connection, row.submission_key)  # nothing more of it is sent
         rows.next_epoch(connection, row, key, deps.worker, now=now, due_at=now)
         return rows.load(connection, key)
 

@@ -201,14 +201,21 @@ def _check_gates(row: SubmissionRow, gates: sa.Row[Any], now: int) -> None:
 
 
 def _check_alone(connection: Connection, row: SubmissionRow, account: str) -> None:
-    """Two unacknowledged creates of one account could not be told apart."""
+    """Two unacknowledged creates of one account could not be told apart.
+
+    One that a person gave up keeps nobody waiting once its own create cannot arrive any more: what
+    it may have made is older than the next create's fence.
+    """
     if connection.dialect.name != "sqlite":
         _lock(connection, f"account:{account}")
     s = schema.submissions
     waits = connection.execute(
         sa.select(sa.func.count()).where(
             s.c.account == account,
-            s.c.state.in_(("SUBMITTING", "UNCERTAIN")),
+            sa.or_(
+                s.c.state == "SUBMITTING",
+                sa.and_(s.c.state == "UNCERTAIN", s.c.abandoned_at.is_(None)),
+            ),
             s.c.id != row.id,
         )
     ).scalar_one()

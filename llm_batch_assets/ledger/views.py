@@ -75,10 +75,6 @@ def _has_paid_work() -> sa.ColumnElement[bool]:
         .where(
             j.c.revision_id == r.c.id,
             s.c.state.in_(sorted(LIVE | COLLECTABLE)),
-            # Nobody looks for the batch of a submission that a person gave up.
-            sa.not_(
-                sa.and_(s.c.abandoned_at.is_not(None), s.c.state.in_(("SUBMITTING", "UNCERTAIN")))
-            ),
         )
     )
 
@@ -281,8 +277,8 @@ def waiting_by_account(ledger: Ledger) -> dict[tuple[str, str], list[SubmissionR
 def absent_and_decided(ledger: Ledger, account: str) -> list[SubmissionRow]:
     """Submissions of an account that were proven absent, and whose shard waits for no batch.
 
-    So do those that a person gave up: nobody looks for their batches any more, and yet they may
-    exist. While a newer epoch still waits for its own batch, what turns up may be that one.
+    So do those that a person gave up and that no look has decided yet. While a newer epoch still
+    waits for its own batch, what turns up may be that one.
     """
     s = schema.submissions
     newer = _NEWER

@@ -22,6 +22,7 @@ from llm_batch_assets.ledger import (
     facts,
     freezing,
     leases,
+    people,
     schema,
     submissions,
     views,
@@ -260,28 +261,43 @@ def test_a_batch_that_nothing_is_bound_to_is_a_stray_until_its_cancel_is_booked(
     assert views.snapshot(ledger).strays == ()
 
 
+def _exclusive(ledger: Ledger, account: str) -> str:
+    """The state of the second shard after a claim of a provider without labels."""
+    lease = leases.acquire(ledger, "submission:2026-11-30-1-1", "holder-1", 60)
+    assert lease is not None
+    return claims.claim(
+        ledger,
+        _row(ledger, "2026-11-30-1-1"),
+        lease=lease,
+        worker=WORKER,
+        account=account,
+        post_seconds=2,
+        exclusive=True,
+    ).state
+
+
 def test_only_one_create_of_an_account_may_be_unacknowledged_where_batches_have_no_label(
     ledger: Ledger,
 ) -> None:
     frozen(ledger)
     _claim(ledger)
-    lease = leases.acquire(ledger, "submission:2026-11-30-1-1", "holder-1", 60)
-    assert lease is not None
-
-    def second(account: str) -> str:
-        return claims.claim(
-            ledger,
-            _row(ledger, "2026-11-30-1-1"),
-            lease=lease,
-            worker=WORKER,
-            account=account,
-            post_seconds=2,
-            exclusive=True,
-        ).state
-
     with pytest.raises(GateClosed, match="not acknowledged"):
-        second("acc")
-    assert second("another account") == "SUBMITTING"
+        _exclusive(ledger, "acc")
+    assert _exclusive(ledger, "another account") == "SUBMITTING"
+
+
+def test_an_unacknowledged_create_that_a_person_gave_up_blocks_nothing_once_it_is_over(
+    ledger: Ledger,
+) -> None:
+    frozen(ledger)
+    _, lease = _claim(ledger)
+    people.abandon(ledger, _row(ledger, KEY), WORKER, "nobody can tell")
+    with pytest.raises(GateClosed, match="not acknowledged"):
+        _exclusive(ledger, "acc")  # it may still be on the way
+    submissions.transition(
+        ledger, _row(ledger, KEY), "UNCERTAIN", lease=lease, worker=WORKER, reason="no answer"
+    )
+    assert _exclusive(ledger, "acc") == "SUBMITTING"
 
 
 def test_many_workers_each_take_another_submission(ledger: Ledger) -> None:
