@@ -256,6 +256,9 @@ def _provisional(
             batch_id=view.batch_id,
             bound_how="provisional",
             bound_at=deps.ledger.time(),
+            # What an earlier candidate could not tell says nothing about this one.
+            polled_at=None,
+            poll_faults=0,
             provider_created_at=to_micros(view.created_at),
         )
     # Several that cannot be told apart: wait for their ends, never guess.
