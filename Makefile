@@ -7,6 +7,8 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ALL := .[webserver,gemini,s3server]
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib llm_batch_assets || true
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy \
+	&& $(BIN)/lint-imports --no-cache
 INPUTS := pyproject.toml constraints.txt
 ARGS ?=
 # Most tests wait for a server's clock or for the disk: more workers than cores, and files in memory
@@ -48,7 +50,7 @@ dev: $(VENV)/.demo ## The UI and the simulator to play with, until Ctrl-C
 
 # Style and types are looked at while tests wait; what they say comes last.
 test: $(VENV)/.dev ## Everything that must hold: the tests, style, types, layers
-	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	@( $(LINT) ) >$(VENV)/lint.log 2>&1 & lint=$$!; \
 	PYTEST_DEBUG_TEMPROOT=$(FAST) $(BIN)/pytest -n 6 --dist worksteal -m "not soak" $(ARGS); \
 	tested=$$?; wait $$lint; linted=$$?; \
 	[ $$linted -eq 0 ] && echo "lint: clean" || cat $(VENV)/lint.log; \
@@ -58,10 +60,7 @@ soak: $(VENV)/.dev ## The long suites
 	@$(BIN)/pytest -m soak $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy and the import layers
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
+	@$(LINT)
 
 clean: ## Remove what was made here (the ledger in .llm_batch stays)
 	@rm -rf $(VENV) .dagster .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -67,9 +67,8 @@ def test_what_make_would_run_can_be_read_by_a_shell() -> None:
             text=True,
             check=True,
         )
-        for command in told.stdout.splitlines():
-            read = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
-            assert read.returncode == 0, f"{line}: {command}: {read.stderr}"
+        read = subprocess.run(["sh", "-n", "-c", told.stdout], capture_output=True, text=True)
+        assert read.returncode == 0, f"{line}: {told.stdout}: {read.stderr}"
 
 
 def test_its_sample_of_the_last_line_is_the_real_form() -> None:

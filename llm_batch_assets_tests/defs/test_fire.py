@@ -150,7 +150,7 @@ def test_a_dead_run_blocks_nothing_once_its_lease_has_ended(
     loop: Loop, asked: dg.RunRequest, simulator: Simulator
 ) -> None:
     """Case 180, the ledger's part: nobody has to free anything, time does."""
-    _leave_lease(loop, "a run that is gone", 0.5)
+    _leave_lease(loop, "a run that is gone", 4.0)
     assert not loop.run(asked).success, "another worker is at it"
     assert loop.materialized("provider_job") == {P1}
     loop.until(lambda view: view.shards[0].batch_id is not None or _again(loop))
