@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,18 +65,38 @@ def normal_url(url: str) -> URL:
     raise InputError(f"A ledger lives on sqlite:/// or postgresql://, not {parsed.drivername}://.")
 
 
+BUSY_SECONDS = 30
+"""How long a statement waits for another process's transaction."""
+
+
+def _to_wal(cursor: sqlite3.Cursor) -> None:
+    """Set the journal mode of a new file; a file keeps it.
+
+    The change needs the file for itself, and SQLite refuses it at once where two want it, however
+    long its busy timeout is.
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
 def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connect(dbapi: Any, _record: Any) -> None:
         dbapi.isolation_level = None  # the driver's own BEGIN would come too late
         cursor = dbapi.cursor()
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            "busy_timeout=30000",
-        ):
-            cursor.execute(f"PRAGMA {pragma}")
+        # Patience first: whatever follows may meet another process that opens the same file.
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+        _to_wal(cursor)
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
         # SQLite's own clock has milliseconds; ours is injected, so tests move it.
         dbapi.create_function("llm_batch_now", 0, lambda: to_micros(clock()))

@@ -41,8 +41,9 @@ def test_the_store_id_is_made_once(tmp_path):
 
 
 def test_many_processes_agree_on_one_store_id(tmp_path):
-    with multiprocessing.get_context("fork").Pool(8) as pool:
-        ids = pool.map(_store_id, [str(tmp_path / "s")] * 32)
+    # Not by fork: this process has threads, whose locks a child would inherit as they are.
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        ids = pool.map(_store_id, [str(tmp_path / "s")] * 32, chunksize=1)
     assert len(set(ids)) == 1
 
 
