@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -156,7 +155,3 @@ def _server_cpu(postmaster: int) -> float:
         if int(path.parent.name) == postmaster or int(fields[1]) == postmaster:
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

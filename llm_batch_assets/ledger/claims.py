@@ -203,8 +203,8 @@ def _check_gates(row: SubmissionRow, gates: sa.Row[Any], now: int) -> None:
 def _check_alone(connection: Connection, row: SubmissionRow, account: str) -> None:
     """Two unacknowledged creates of one account could not be told apart.
 
-    One that a person gave up keeps nobody waiting once its own create cannot arrive any more: what
-    it may have made is older than the next create's fence.
+    One that a person gave up keeps nobody waiting once it is UNCERTAIN: what it may have made is
+    older than the next create's fence, or, where it comes late, told apart by its tag.
     """
     if connection.dialect.name != "sqlite":
         _lock(connection, f"account:{account}")
