@@ -14,6 +14,7 @@ from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.gates import pass_through
 from llm_batch_assets.ledger.leases import Lease, take_free
+from llm_batch_assets.ledger.prepared import prepared
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import SENDABLE
 from llm_batch_assets.ledger.submissions import joined, move
@@ -38,7 +39,7 @@ def take(
     """
     query = _next_free(ledger.is_sqlite, workload is not None, dataset is not None)
     with ledger.write("take") as connection:
-        now = ledger.now(connection)
+        now = ledger.now(connection, first=_IN_ORDER)
         told = {"now": now, "workload": workload, "dataset": dataset}
         while (found := connection.execute(query, told).one_or_none()) is not None:
             row = as_row(SubmissionRow, found)
@@ -48,6 +49,12 @@ def take(
             if lease is not None:
                 return row, lease
     return None
+
+
+_IN_ORDER = "set_config('enable_sort', 'off', true)"
+"""For this transaction. The index has what waits in its order, but while the statistics know little
+of a backlog that was just written, PostgreSQL reads and sorts all of it for its first row.
+"""
 
 
 @cache
@@ -79,7 +86,7 @@ def _next_free(is_sqlite: bool, of_workload: bool, of_dataset: bool) -> sa.Selec
         query = query.where(r.c.workload == sa.bindparam("workload"))
     if of_dataset:
         query = query.where(r.c.dataset == sa.bindparam("dataset"))
-    return query if is_sqlite else query.with_for_update(of=s, skip_locked=True)
+    return prepared(query if is_sqlite else query.with_for_update(of=s, skip_locked=True))
 
 
 def claim(
@@ -176,7 +183,7 @@ def _to_claim() -> sa.Select[Any]:
     )
 
 
-_TO_CLAIM = _to_claim()
+_TO_CLAIM = prepared(_to_claim())
 
 
 def _check_gates(row: SubmissionRow, gates: sa.Row[Any], now: int) -> None:

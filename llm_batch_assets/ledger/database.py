@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from llm_batch_assets.errors import InputError, SchemaMismatch, WrongStore
 from llm_batch_assets.ledger import schema
+from llm_batch_assets.ledger.prepared import prepare_marked
 from llm_batch_assets.types import NO_EFFECTS, Clock, Effects
 
 PG_SCHEMA = "llm_batch"
@@ -160,6 +161,8 @@ class Ledger:
         self.effects = effects
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.engine = sa.create_engine(parsed)
+        # Made once: it shares the pool and the events of the engine.
+        self._writing = self.engine.execution_options(llm_batch_write=True)
         self._url = parsed
         # A PostgreSQL ledger's clock is its server's, unless a test brings one.
         self._clock = utc_now if clock is None and self.is_sqlite else clock
@@ -167,6 +170,7 @@ class Ledger:
             _prepare_sqlite(self.engine, self._clock or utc_now)
         else:
             _prepare_postgres(self.engine)
+            prepare_marked(self.engine)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -183,28 +187,28 @@ class Ledger:
 
         No network call and no object write happens inside.
         """
-        connection = self.engine.connect().execution_options(llm_batch_write=True)
-        with connection:
+        with self._writing.connect() as connection:
             yield connection
             self.effects.at(f"commit.{name}", "before")
             connection.commit()
         self.effects.at(f"commit.{name}", "after")
 
-    def now(self, connection: Connection, *, lock: str | None = None) -> int:
+    def now(self, connection: Connection, *, first: str | None = None) -> int:
         """The ledger's clock in microseconds UTC: the database's, not this machine's.
 
         Args:
             connection: of the transaction that asks.
-            lock: an SQL expression of PostgreSQL that is evaluated, and may wait, before it.
+            first: an SQL expression of PostgreSQL that is evaluated, and may wait, before it;
+                SQLite has one writer at a time, which needs none.
         """
         if self._clock is not None:
             if self.is_sqlite:
                 return int(connection.exec_driver_sql("SELECT llm_batch_now()").scalar_one())
-            if lock is not None:
-                connection.exec_driver_sql(f"SELECT {lock}")
+            if first is not None:
+                connection.exec_driver_sql(f"SELECT {first}")
             return to_micros(self._clock()) or 0
         clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        text = f"SELECT {clock}" if lock is None else f"SELECT {lock}, {clock}"
+        text = f"SELECT {clock}" if first is None else f"SELECT {first}, {clock}"
         return int(connection.exec_driver_sql(text).one()[-1])
 
     def time(self) -> int:

@@ -25,9 +25,7 @@ _ALONE = sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 def pass_through(connection: Connection, ledger: Ledger) -> int:
     """Keep every gate as it is until this transaction ends; returns the ledger's clock."""
-    if ledger.is_sqlite:
-        return ledger.now(connection)
-    return ledger.now(connection, lock=_SHARED)
+    return ledger.now(connection, first=_SHARED)
 
 
 def change(connection: Connection) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from llm_batch_assets.errors import LeaseLost, NotReady
 from llm_batch_assets.ledger.database import Ledger, insert_first, insert_for
+from llm_batch_assets.ledger.prepared import prepared
 from llm_batch_assets.ledger.schema import leases
 
 
@@ -81,7 +82,7 @@ def take_free(
 def _upsert(dialect: str) -> Any:
     """Built once per kind of database: building a statement costs as much as running it."""
     insert = insert_for(dialect, leases)
-    return insert.on_conflict_do_update(
+    upsert = insert.on_conflict_do_update(
         index_elements=[leases.c.target],
         set_={
             "token": leases.c.token + 1,
@@ -90,6 +91,7 @@ def _upsert(dialect: str) -> Any:
         },
         where=leases.c.expires_at <= sa.bindparam("now"),
     ).returning(leases.c.token)
+    return prepared(upsert)
 
 
 def renew(ledger: Ledger, lease: Lease, ttl: float) -> Lease:

@@ -15,6 +15,7 @@ from llm_batch_assets.ledger import schema
 from llm_batch_assets.ledger.database import Ledger
 from llm_batch_assets.ledger.freezing import insert_submissions
 from llm_batch_assets.ledger.leases import FENCE, Lease, fence_of
+from llm_batch_assets.ledger.prepared import prepared
 from llm_batch_assets.ledger.rows import SubmissionRow, as_row
 from llm_batch_assets.ledger.states import ARCS
 from llm_batch_assets.ledger.worker import Worker
@@ -61,12 +62,14 @@ def joined() -> sa.Select[Any]:
 
 
 _FIND = _JOINED.where(schema.submissions.c.submission_key == sa.bindparam("key"))
-_MOVE = sa.update(schema.submissions).where(
-    schema.submissions.c.id == sa.bindparam("of_id"),
-    schema.submissions.c.state == sa.bindparam("of_state"),
-    FENCE,
+_MOVE = prepared(
+    sa.update(schema.submissions).where(
+        schema.submissions.c.id == sa.bindparam("of_id"),
+        schema.submissions.c.state == sa.bindparam("of_state"),
+        FENCE,
+    )
 )
-_TOLD = sa.insert(schema.transitions)
+_TOLD = prepared(sa.insert(schema.transitions).inline())
 
 
 def find(connection: Connection, submission_key: str) -> SubmissionRow | None:
