@@ -100,22 +100,6 @@ def report(request: pytest.FixtureRequest) -> Callable[[str, Tally], None]:
     """Notes counts, which the end of the session prints."""
 
     def note(what: str, tally: Tally) -> None:
-        request.node.user_properties.append(("crash", f"{what}: {tally}"))
+        request.node.user_properties.append(("count", f"killed: {what}: {tally}"))
 
     return note
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the counts; reports come from workers of xdist, too."""
-    lines = [
-        str(value)
-        for reports in terminalreporter.stats.values()
-        for one in reports
-        if getattr(one, "when", None) == "call"
-        for name, value in getattr(one, "user_properties", ())
-        if name == "crash"
-    ]
-    if lines:
-        terminalreporter.section("crashes survived")
-        for line in sorted(lines):
-            terminalreporter.line(line)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +13,9 @@ import pytest
 
 from llm_batch_assets.effects import CRASH_VARIABLE, LOG_VARIABLE
 from llm_batch_assets.simulator import Simulator
-from llm_batch_assets_tests.defs.loop import Loop, rows, small_workload
+from llm_batch_assets_tests.defs.loop import Loop
 from llm_batch_assets_tests.defs.test_fire import closes_with, time_passes
+from llm_batch_assets_tests.defs.worker import make_loop, start
 
 UNFINISHED = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED)
 
@@ -27,7 +26,7 @@ def place(home: Path, tmp_path: Path) -> Iterator[tuple[Loop, Path]]:
     folder = tmp_path / "dagster"
     folder.mkdir()
     with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        loop = Loop(instance, small_workload(), lambda _dataset: rows(20))
+        loop = make_loop(instance)
         loop.add_dataset()
         assert loop.click("manifest").success
         yield loop, folder
@@ -35,12 +34,10 @@ def place(home: Path, tmp_path: Path) -> Iterator[tuple[Loop, Path]]:
 
 def work(folder: Path, what: str, **env: str) -> int:
     """Run a worker; how it ended."""
-    command = [sys.executable, "-m", "llm_batch_assets_tests.defs.worker", str(folder), what]
-    done = subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
-    return done.returncode
+    process = start(folder, what, env)
+    code = process.wait(60.0)
+    assert code in (0, -signal.SIGKILL), process.err.read_text("utf-8")[-2000:]
+    return code
 
 
 def monitoring(loop: Loop) -> int:
@@ -102,7 +99,7 @@ def test_a_worker_killed_at_every_boundary(
         monkeypatch.setenv("LLM_BATCH_HOME", str(tmp_path / name / "home"))
         monkeypatch.setenv("OPENAI_BASE_URL", sim.base_url)
         with dg.DagsterInstance.local_temp(str(folder)) as instance:
-            loop = Loop(instance, small_workload(), lambda _dataset: rows(20))
+            loop = make_loop(instance)
             loop.add_dataset()
             assert loop.click("manifest").success
             yield loop, folder
