@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from llm_batch_assets.errors import InputError
@@ -48,6 +49,8 @@ class Settings:
         heartbeat: whether work that may outlast its lease renews it from a thread of its own;
             False where only one thread may run at a time (a simulation), so that leases expire
             in flight.
+        run_silence: how long a run of an orchestrator may say nothing and hold no lease before
+            its work is given to another (15 min).
     """
 
     settle_interval: float = 900.0
@@ -55,6 +58,7 @@ class Settings:
     poll_interval: float = 30.0
     lease_ttl: float = 60.0
     heartbeat: bool = True
+    run_silence: float = 900.0
 
     def post_limit(self, size: int) -> float:
         """The wall-clock limit of a create whose request file has ``size`` bytes."""
@@ -64,17 +68,24 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], *, loopback: bool = False) -> Settings:
-        """Read ``LLM_BATCH_{SETTLE_INTERVAL,POST_DEADLINE,POLL_INTERVAL,LEASE_TTL}``."""
+        """Read ``LLM_BATCH_{SETTLE_INTERVAL,POST_DEADLINE,POLL_INTERVAL,LEASE_TTL,RUN_SILENCE}``.
 
-        def read(name: str, default: float | None) -> float | None:
-            text = env.get(f"LLM_BATCH_{name}")
-            return seconds(text, f"LLM_BATCH_{name}") if text else default
-
-        settle = read("SETTLE_INTERVAL", 60.0 if loopback else 900.0)
-        poll = read("POLL_INTERVAL", 30.0)
-        ttl = read("LEASE_TTL", 60.0)
-        assert settle is not None and poll is not None and ttl is not None
-        return cls(settle, read("POST_DEADLINE", None), poll, ttl)
+        Raises:
+            InputError: one of them is no duration.
+        """
+        variables = {
+            "settle_interval": "SETTLE_INTERVAL",
+            "post_seconds": "POST_DEADLINE",
+            "poll_interval": "POLL_INTERVAL",
+            "lease_ttl": "LEASE_TTL",
+            "run_silence": "RUN_SILENCE",
+        }
+        given: dict[str, Any] = {
+            field: seconds(text, f"LLM_BATCH_{name}")
+            for field, name in variables.items()
+            if (text := env.get(f"LLM_BATCH_{name}"))
+        }
+        return cls(**{"settle_interval": 60.0 if loopback else 900.0, **given})
 
 
 @dataclass(frozen=True, slots=True)

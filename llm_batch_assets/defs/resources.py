@@ -49,7 +49,7 @@ class LLMBatchResource(dg.ConfigurableResource):
         from llm_batch_assets.ledger.worker import Worker
 
         run_id = run.run_id if run else None
-        holder = (run.root_run_id or run.run_id) if run else process_holder(actor)
+        holder = holder_of(run) if run else process_holder(actor)
         home = self.home
         with ExitStack() as stack:
             effects = effects_from_env(os.environ)
@@ -58,6 +58,11 @@ class LLMBatchResource(dg.ConfigurableResource):
             # A sensor opens this at every tick in a process that lives for weeks.
             providers = _Providers(stack, os.environ, home.deployment, effects)
             yield replace(deps, provider=providers)
+
+
+def holder_of(run: dg.DagsterRun) -> str:
+    """Under which name a run holds leases: a retry takes over those of its predecessor."""
+    return run.root_run_id or run.run_id
 
 
 class _Providers:

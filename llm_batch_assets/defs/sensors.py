@@ -19,7 +19,7 @@ from llm_batch_assets.defs.spaces import Partitions, shard_spaces
 
 if TYPE_CHECKING:
     from llm_batch_assets.controller import Work, WorkKind
-    from llm_batch_assets.defs.dispatch import Ask, Need
+    from llm_batch_assets.defs.dispatch import Ask
     from llm_batch_assets.deps import Deps
     from llm_batch_assets.ledger.rows import SubmissionRow
 
@@ -36,25 +36,6 @@ another location that shares the ledger may have it and has asked for its run by
 """
 
 _OURS = dg.AssetSelection.tag(keys.LOOP_TAG, "on")
-_UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
-
-
-def live_needs(
-    instance: dg.DagsterInstance, deployment: str, order: Mapping[str, Sequence[str]]
-) -> set[Need]:
-    """What this deployment's runs that have not ended are about."""
-    from llm_batch_assets.defs.dispatch import needs_of_run
-
-    runs = instance.get_runs(
-        dg.RunsFilter(statuses=_UNFINISHED, tags={keys.DEPLOYMENT_TAG: deployment})
-    )
-    return {need for run in runs for need in needs_of_run(run.tags, order)}
 
 
 @dg.sensor(
@@ -70,14 +51,16 @@ def llm_batch_tick(
     """Dispatch due work; tell Dagster the partitions and facts that the ledger has and it lacks."""
     from llm_batch_assets import engine
     from llm_batch_assets.defs import announce
-    from llm_batch_assets.defs.dispatch import ALERT_AFTER, Dispatch, asks
+    from llm_batch_assets.defs.dispatch import ALERT_AFTER, Dispatch, asks, needs_of_run
+    from llm_batch_assets.defs.liveness import live_runs
     from llm_batch_assets.ledger.dispatching import claim_alert, dispatched, record_dispatch
 
     with llm_batch.open(actor="sensor") as deps:
         partitions = Partitions(context, deps.ledger)
         order = partitions.order
         # Runs first, then the ledger: a run that ends in between has moved its work already.
-        live = live_needs(context.instance, deps.ledger.deployment, order)
+        runs, dead = live_runs(context.instance, deps.ledger, silence=deps.settings.run_silence)
+        live = {need for run in runs for need in needs_of_run(run.tags, order)}
         told = announce.tell(
             deps,
             context.instance,
@@ -102,6 +85,11 @@ def llm_batch_tick(
             deps.ledger, {item.work_id: ask.number for ask in found for item in ask.work}
         )
         requests = [run_request(ask, deps.ledger.deployment) for ask in found]
+        if requests and dead:
+            context.log.warning(
+                f"Runs {', '.join(run.run_id for run in dead)} have said nothing and held no lease "
+                f"for {deps.settings.run_silence:g} s: what they were about is asked for again."
+            )
         for stuck in (item for ask in found if ask.number > ALERT_AFTER for item in ask.work):
             if claim_alert(deps.ledger, stuck.work_id):
                 context.log.error(

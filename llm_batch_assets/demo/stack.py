@@ -19,6 +19,12 @@ LOCATION = "llm_batch_assets"
 SHARDS = 5
 MAX_SHARD = 2000
 
+WORKSPACE = "workspace.yaml"
+LOGS = "output"
+"""Below the home; Dagster empties ``logs`` there."""
+
+_PYTHON = (sys.executable, "-W", "ignore", "-m")
+
 TIMING = {
     "LLM_BATCH_SETTLE_INTERVAL": "2s",
     "LLM_BATCH_POST_DEADLINE": "2s",
@@ -111,6 +117,24 @@ def environment(home: Path, origin: str, options: DemoOptions) -> dict[str, str]
     return env
 
 
+def code_location(home: Path, env: Mapping[str, str], port: int) -> Service:
+    """The server of our definitions on a loopback port, which the home's workspace names."""
+    server = {"host": "127.0.0.1", "port": port, "location_name": LOCATION}
+    workspace = yaml.safe_dump({"load_from": [{"grpc_server": server}]})
+    (home / WORKSPACE).write_text(workspace, encoding="utf-8")
+    argv = [*_PYTHON, "dagster", "api", "grpc", "--host", "127.0.0.1"]
+    argv += ["--port", str(port), "--location-name", LOCATION]
+    argv += ["--module-name", f"{LOCATION}.definitions", "--log-level", "warning"]
+    argv += ["--inject-env-vars-from-instance", "--use-python-environment-entry-point"]
+    return Service("code location", argv, env, home, home / LOGS / "location.log")
+
+
+def daemon(home: Path, env: Mapping[str, str]) -> Service:
+    """Dagster's daemon over the home's workspace."""
+    argv = [*_PYTHON, "dagster._daemon", "run", "--workspace", str(home / WORKSPACE)]
+    return Service("daemon", argv, env, home, home / LOGS / "daemon.log")
+
+
 def start_stack(
     supervisor: Supervisor, home: Path, options: DemoOptions, *, web_port: int | None = None
 ) -> Stack:
@@ -120,7 +144,7 @@ def start_stack(
         ServiceEndedError: a process ended while starting; the message shows its log.
         NotUpError: something did not come up in time.
     """
-    logs = home / "output"  # `logs` below DAGSTER_HOME is emptied by Dagster
+    logs = home / LOGS
     prepare_home(home, options)
     simulator_port, location_port, free_port = free_ports(3)
     port = web_port or free_port
@@ -138,21 +162,12 @@ def start_stack(
     simulate += ["--faults", options.faults, "--scale", f"{options.scale:g}"]
     simulate += extra
     supervisor.start(Service("simulator", simulate, env, home, logs / "simulator.log"))
-    workspace = home / "workspace.yaml"
-    server = {"host": "127.0.0.1", "port": location_port, "location_name": LOCATION}
-    workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}), encoding="utf-8")
-    python = [sys.executable, "-W", "ignore", "-m"]
-    location = [*python, "dagster", "api", "grpc", "--host", "127.0.0.1"]
-    location += ["--port", str(location_port), "--location-name", LOCATION]
-    location += ["--module-name", f"{LOCATION}.definitions", "--log-level", "warning"]
-    location += ["--inject-env-vars-from-instance", "--use-python-environment-entry-point"]
-    supervisor.start(Service("code location", location, env, home, logs / "location.log"))
+    supervisor.start(code_location(home, env, location_port))
     for what, used in (("The simulator", simulator_port), ("The code location", location_port)):
         supervisor.wait_for(what, partial(connects, used), timeout=120, every=0.1)
-    web = [*python, "dagster_webserver", "--host", "127.0.0.1", "--port", str(port)]
-    web += ["--workspace", str(workspace), "--log-level", "warning"]
+    web = [*_PYTHON, "dagster_webserver", "--host", "127.0.0.1", "--port", str(port)]
+    web += ["--workspace", str(home / WORKSPACE), "--log-level", "warning"]
     supervisor.start(Service("web server", web, env, home, logs / "web.log"))
-    daemon = [*python, "dagster._daemon", "run", "--workspace", str(workspace)]
-    supervisor.start(Service("daemon", daemon, env, home, logs / "daemon.log"))
+    supervisor.start(daemon(home, env))
     supervisor.wait_for("The web server", lambda: connects(port), timeout=120, every=0.1)
     return Stack(home, origin, f"http://127.0.0.1:{port}", env)

@@ -6,7 +6,7 @@ so that a worker that was paused past its lease changes nothing. Facts are never
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -158,6 +158,17 @@ def holders(ledger: Ledger) -> list[str]:
     with ledger.read() as connection:
         query = sa.select(leases.c.holder).where(leases.c.holder != "").distinct()
         return [str(row.holder) for row in connection.execute(query)]
+
+
+def expiries(ledger: Ledger, names: Iterable[str]) -> dict[str, int]:
+    """Holder -> when the last lease that it has not given back ends or ended, in microseconds."""
+    query = (
+        sa.select(leases.c.holder, sa.func.max(leases.c.expires_at))
+        .where(leases.c.holder.in_(list(names)))
+        .group_by(leases.c.holder)
+    )
+    with ledger.read() as connection:
+        return {str(holder): int(expires) for holder, expires in connection.execute(query)}
 
 
 @contextmanager

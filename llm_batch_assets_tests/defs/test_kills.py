@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
+from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.effects import CRASH_VARIABLE, LOG_VARIABLE
+from llm_batch_assets.ledger import schema
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets_tests.defs.loop import Loop
 from llm_batch_assets_tests.defs.test_fire import closes_with, time_passes
@@ -68,6 +72,28 @@ def test_a_tick_killed_before_its_requests_are_stored_is_asked_again(
     place: tuple[Loop, Path], simulator: Simulator
 ) -> None:
     survives(place, simulator, "tick", "commit.dispatch:after:1")
+
+
+def test_the_work_of_a_run_that_nobody_declares_dead_is_asked_for_again(
+    place: tuple[Loop, Path], simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worker and code server died together: the run stays STARTED, for Dagster two hours long."""
+    monkeypatch.setenv("LLM_BATCH_RUN_SILENCE", "1s")
+    loop, folder = place
+    # The second shard is not sent yet.
+    assert work(folder, "run", **{CRASH_VARIABLE: "provider.create:after:1"}) == -signal.SIGKILL
+    (run,) = loop.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    time_passes()
+    assert loop.requests() == [], "it holds a lease"
+    with llm_batch.open(actor="test") as deps, deps.ledger.write("test") as connection:
+        connection.execute(sa.update(schema.leases).values(expires_at=0))
+    time.sleep(1.1)
+    loop.instance.report_engine_event("still here", run)
+    assert loop.requests() == [], "it has just said something"
+    time.sleep(1.1)
+    (request,) = loop.requests()
+    assert loop.run(request).success
+    closes_with(loop, simulator, 2)
 
 
 def _points(log: Path) -> list[str]:
