@@ -69,7 +69,7 @@ def test_kills_on_a_hostile_day(seed: int, tmp_path: Path, report: Report) -> No
         scene = Scene(tmp_path / "scene", sim, account, LOCAL, "none")
         sim.faults(*faults)
         for _ in range(2 * PER_DATASET):
-            if not scene.run_killed_after(rng.uniform(0.5, 4.0)):
+            if not scene.run_killed_after(rng.uniform(0.5, 4.0), withheld=True):
                 break
         scene.finish(withheld=True)
         scene.assert_one_batch_each()
