@@ -56,8 +56,8 @@ test: $(VENV)/.dev ## Everything that must hold: the tests, style, types, layers
 	[ $$linted -eq 0 ] && echo "lint: clean" || cat $(VENV)/lint.log; \
 	[ $$linted -eq 0 ] && exit $$tested
 
-soak: $(VENV)/.dev ## The long suites
-	@$(BIN)/pytest -m soak $(ARGS)
+soak: $(VENV)/.dev ## The long suites: some hours
+	@PYTEST_DEBUG_TEMPROOT=$(FAST) $(BIN)/pytest -n 4 --dist worksteal -m soak $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy and the import layers
 	@$(LINT)
