@@ -2,12 +2,14 @@
 
 Dagster hears of a worker's death from what watched it. Where both die together (the code server
 and the runs that it started, a machine) the run stays STARTED until its longest runtime, two
-hours by default, and its work would wait as long. The ledger and the event log know better: who
-works holds leases and says something.
+hours in our settings: its work waits as long, and so do others for its place in the queue and the
+pool. The ledger and the event log know better: who works holds leases and says something, and a
+step that waits for its pool says so every five minutes.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -27,9 +29,9 @@ UNFINISHED = [
 
 
 def live_runs(
-    instance: dg.DagsterInstance, ledger: Ledger, *, silence: float
-) -> tuple[list[dg.DagsterRun], list[dg.DagsterRun]]:
-    """This deployment's unfinished runs: those that live, and those that are taken for dead.
+    instance: dg.DagsterInstance, ledger: Ledger, *, silence: float, log: logging.Logger
+) -> list[dg.DagsterRun]:
+    """This deployment's unfinished runs, without those that are dead, which are declared failed.
 
     A run that has started is taken for dead when it has said nothing and held no lease for
     ``silence`` seconds. That is no proof, and need not be one: a second run of the same work finds
@@ -48,13 +50,14 @@ def live_runs(
         and _micros(record.start_time) < since
     ]
     held = leases.expiries(ledger, [holder_of(run) for run in old]) if old else {}
-    dead = [
-        run
-        for run in old
-        if held.get(holder_of(run), 0) < since and _last_said(instance, run) < since
-    ]
-    gone = {run.run_id for run in dead}
-    return [r.dagster_run for r in records if r.dagster_run.run_id not in gone], dead
+    dead = set()
+    for run in old:
+        if held.get(holder_of(run), 0) < since and _last_said(instance, run) < since:
+            dead.add(run.run_id)
+            why = f"No event and no lease for {silence:g} s: the worker of this run is gone."
+            instance.report_run_failed(run, f"{why} What is left of its work is asked for again.")
+            log.warning(f"Run {run.run_id} was declared failed. {why}")
+    return [r.dagster_run for r in records if r.dagster_run.run_id not in dead]
 
 
 def _last_said(instance: dg.DagsterInstance, run: dg.DagsterRun) -> int:

@@ -59,7 +59,9 @@ def llm_batch_tick(
         partitions = Partitions(context, deps.ledger)
         order = partitions.order
         # Runs first, then the ledger: a run that ends in between has moved its work already.
-        runs, dead = live_runs(context.instance, deps.ledger, silence=deps.settings.run_silence)
+        runs = live_runs(
+            context.instance, deps.ledger, silence=deps.settings.run_silence, log=context.log
+        )
         live = {need for run in runs for need in needs_of_run(run.tags, order)}
         told = announce.tell(
             deps,
@@ -85,11 +87,6 @@ def llm_batch_tick(
             deps.ledger, {item.work_id: ask.number for ask in found for item in ask.work}
         )
         requests = [run_request(ask, deps.ledger.deployment) for ask in found]
-        if requests and dead:
-            context.log.warning(
-                f"Runs {', '.join(run.run_id for run in dead)} have said nothing and held no lease "
-                f"for {deps.settings.run_silence:g} s: what they were about is asked for again."
-            )
         for stuck in (item for ask in found if ask.number > ALERT_AFTER for item in ask.work):
             if claim_alert(deps.ledger, stuck.work_id):
                 context.log.error(

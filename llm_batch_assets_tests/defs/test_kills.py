@@ -92,6 +92,9 @@ def test_the_work_of_a_run_that_nobody_declares_dead_is_asked_for_again(
     assert loop.requests() == [], "it has just said something"
     time.sleep(1.1)
     (request,) = loop.requests()
+    gone = loop.instance.get_run_by_id(run.run_id)
+    assert gone is not None
+    assert gone.status is dg.DagsterRunStatus.FAILURE
     assert loop.run(request).success
     closes_with(loop, simulator, 2)
 

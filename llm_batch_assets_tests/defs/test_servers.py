@@ -170,4 +170,5 @@ def test_a_daemon_killed_in_a_tick_and_a_code_server_killed_with_its_runs(
     assert view.row.accepted == OPTIONS.records
     meter = simulator.meter()
     assert (meter["provider_batches"], meter["paid_twice"]) == (len(view.shards), 0)
-    assert dead & servers.started(), "Dagster still takes them for running"
+    ended = [servers.instance.get_run_by_id(run_id) for run_id in dead]
+    assert all(run is not None and run.is_finished for run in ended)
