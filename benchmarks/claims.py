@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
     with tempfile.TemporaryDirectory() as folder, Postgres(Path(folder)) as server:
         url = server.database()
-        _fill(url, options.submissions)
+        fill(url, options.submissions)
         print(f"{options.submissions} submissions wait, {options.workers} workers", flush=True)
         shares, server_cpu = _race(url, options.workers, server.pid)
     claimed = [key for share in shares for key in share.claimed]
@@ -67,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if len(set(claimed)) == len(claimed) == options.submissions else 1
 
 
-def _fill(url: str, submissions: int) -> None:
+def fill(url: str, submissions: int) -> None:
+    """A ledger of deployment ``bench`` with so many submissions that are due."""
     from llm_batch_assets.ledger import Ledger, freezing
     from llm_batch_assets.ledger.worker import Worker
 

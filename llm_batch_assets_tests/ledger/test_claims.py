@@ -14,6 +14,7 @@ from llm_batch_assets.errors import GateClosed
 from llm_batch_assets.ledger import Ledger, accounting, claims, gates, people, schema, views
 from llm_batch_assets.ledger.states import SENDABLE
 from llm_batch_assets_tests.ledger.build import WORKER, frozen
+from llm_batch_assets_tests.postgres import Postgres
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,37 @@ def test_what_has_been_due_longest_is_taken_first(ledger: Ledger) -> None:
             )
     taken = [claims.take(ledger, replace(WORKER, holder=f"h{n}"), ttl=60) for n in range(2)]
     assert [found[0].submission_key for found in taken if found is not None] == [early, late]
+
+
+def test_a_backlog_that_the_statistics_do_not_know_is_not_read_whole(
+    postgres: Postgres,
+) -> None:
+    """PostgreSQL last counted when nothing waited, as it does after every quiet night."""
+    url = postgres.database()
+    benchmark.fill(url, 600)
+    ledger = Ledger(url, deployment="bench")
+
+    def all_are(state: str) -> None:
+        with ledger.write("test") as connection:
+            connection.execute(schema.submissions.update().values(state=state))
+
+    def shards_read() -> int:
+        with ledger.read() as connection:
+            connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+        with ledger.read() as connection:
+            query = "SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'shards'"
+            return int(connection.exec_driver_sql(query).scalar_one())
+
+    all_are("ACCOUNTED")
+    with ledger.write("test") as connection:
+        connection.exec_driver_sql("ANALYZE")
+    all_are("VALIDATED")
+    before = shards_read()
+    for _ in range(20):
+        assert claims.take(ledger, WORKER, ttl=60) is not None
+    # What others hold is passed over: each take reads one row more than the last.
+    assert shards_read() - before <= 20 * 21
+    ledger.close()
 
 
 def test_the_index_of_what_waits_names_the_sendable_states() -> None:
