@@ -11,10 +11,13 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
+from llm_batch_assets.defs.resources import llm_batch
+from llm_batch_assets.ledger import schema
 from llm_batch_assets.simulator import Simulator
 from llm_batch_assets_tests.crash.scene import STORIES
-from llm_batch_assets_tests.defs.test_fire import closes_with, time_passes
+from llm_batch_assets_tests.defs.test_fire import closes_with
 from llm_batch_assets_tests.defs.test_kills import monitoring
 from llm_batch_assets_tests.defs.worker import make_loop, start
 
@@ -44,6 +47,7 @@ def dataset_with_kills(home: Path, kills: int, rng: random.Random, killed: Count
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LLM_BATCH_HOME", str(home / "batches"))
             patch.setenv("OPENAI_BASE_URL", sim.base_url)
+            patch.setenv("LLM_BATCH_LEASE_TTL", "2s")
             with dg.DagsterInstance.local_temp(str(home)) as instance:
                 loop = make_loop(instance)
                 loop.add_dataset()
@@ -54,8 +58,14 @@ def dataset_with_kills(home: Path, kills: int, rng: random.Random, killed: Count
                         break
                     killed[place] += 1
                     monitoring(loop)
-                    time_passes()
+                    patience()
                 closes_with(loop, sim, 3)
+
+
+def patience() -> None:
+    """Work whose runs die is asked for ever later, up to ten minutes; here it is not."""
+    with llm_batch.open(actor="test") as deps, deps.ledger.write("test") as connection:
+        connection.execute(sa.update(schema.dispatches).values(asked_at=0, number=1))
 
 
 def kill_at_random(kills: int, folder: Path, rng: random.Random) -> str:
