@@ -68,8 +68,7 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
     """
     if row.state == "ACCOUNTED":
         return _outcome(row, row, load_shard_evidence(deps.store, row.closure_digest or ""))
-    if row.state not in COLLECTABLE:
-        raise NotReady(_not_ready(row), remedy="The sensor collects it when its batch has ended.")
+    _check_ready(row)
     with kept(
         deps.ledger,
         row.target,
@@ -79,6 +78,8 @@ def collect(row: SubmissionRow, deps: Deps) -> Outcome:
     ) as lease:
         with deps.ledger.read() as connection:
             current = rows.load(connection, row.submission_key)
+        if current.state != "ACCOUNTED":
+            _check_ready(current)  # another worker was here before the lease
         deps.progress("collect", current.shard_key)
         try:
             return _collect(current, deps, lease)
@@ -322,10 +323,15 @@ def _account(
     return _outcome(row, after, evidence)
 
 
-def _not_ready(row: SubmissionRow) -> str:
+def _check_ready(row: SubmissionRow) -> None:
+    if row.state in COLLECTABLE:
+        return
+    said, remedy = "it has no results yet", "The sensor collects it when its batch has ended."
     if row.state in POLLED:
-        return f"{row.shard_key} is {row.state}: {row.done or 0}/{row.total or row.records}"
-    return f"{row.shard_key} is {row.state}: it has no results yet"
+        said = f"{row.done or 0}/{row.total or row.records}"
+    elif row.state == "RESULTS_GONE":
+        said, remedy = "its results are gone", f"`llm-batch-assets show {row.shard_key}` says why."
+    raise NotReady(f"{row.shard_key} is {row.state}: {said}", remedy=remedy)
 
 
 def _outcome(

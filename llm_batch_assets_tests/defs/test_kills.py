@@ -98,6 +98,11 @@ def test_the_work_of_a_run_that_nobody_declares_dead_is_asked_for_again(
     closes_with(loop, simulator, 2)
 
 
+def patient_simulator(seed: int) -> Simulator:
+    """A batch takes a tenth of a second and a day four minutes: files outlast every death."""
+    return Simulator(seed=seed, scale=360.0, batch_seconds=36.0)
+
+
 def _points(log: Path) -> list[str]:
     """Every place to die. Ledger and store are opened twice, and each opening counts from one."""
     seen: Counter[str] = Counter()
@@ -133,14 +138,14 @@ def test_a_worker_killed_at_every_boundary(
             yield loop, folder
 
     log = tmp_path / "effects.log"
-    with Simulator(seed=3, scale=7200 * 20) as sim:
+    with patient_simulator(3) as sim:
         for _, folder in scene("recorded", sim):
             assert work(folder, "run", **{LOG_VARIABLE: str(log)}) == 0
     points = _points(log)
     assert len({point.split(":")[0] for point in points}) > 5
     killed = 0
     for number, point in enumerate(points):
-        with Simulator(seed=3, scale=7200 * 20) as sim:
+        with patient_simulator(3) as sim:
             for loop, folder in scene(f"k{number}", sim):
                 killed += work(folder, "run", **{CRASH_VARIABLE: point}) == -signal.SIGKILL
                 monitoring(loop)

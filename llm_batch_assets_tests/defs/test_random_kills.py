@@ -15,10 +15,9 @@ import sqlalchemy as sa
 
 from llm_batch_assets.defs.resources import llm_batch
 from llm_batch_assets.ledger import schema
-from llm_batch_assets.simulator import Simulator
 from llm_batch_assets_tests.crash.scene import STORIES
 from llm_batch_assets_tests.defs.test_fire import closes_with
-from llm_batch_assets_tests.defs.test_kills import monitoring
+from llm_batch_assets_tests.defs.test_kills import monitoring, patient_simulator
 from llm_batch_assets_tests.defs.worker import make_loop, start
 
 KILLS = 200
@@ -42,7 +41,7 @@ def killed_in(home: Path, seconds: float) -> str | None:
 
 def dataset_with_kills(home: Path, kills: int, rng: random.Random, killed: Counter[str]) -> None:
     """One dataset of two attempts whose workers die and die, and which closes all the same."""
-    with Simulator(seed=rng.randrange(1000), scale=7200 * 20) as sim:
+    with patient_simulator(rng.randrange(1000)) as sim:
         sim.faults(*STORIES["plain"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LLM_BATCH_HOME", str(home / "batches"))

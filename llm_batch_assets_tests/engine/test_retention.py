@@ -11,6 +11,7 @@ import pytest
 from llm_batch_assets.deps import Deps
 from llm_batch_assets.engine import execute, plan
 from llm_batch_assets.engine.cleaning import clean
+from llm_batch_assets.engine.collecting import collect
 from llm_batch_assets.engine.gathering import collect_all
 from llm_batch_assets.engine.status import status
 from llm_batch_assets.errors import GateClosed, NotReady
@@ -99,6 +100,25 @@ def test_lost_results_may_come_back_until_their_time_is_over(
     # Paid and lost, or not yet: nothing is sent again without a person.
     assert [work.kind for work in plan(deps) if work.kind == "submit"] == []
     assert len(bench.calls("create")) == 1
+
+
+def test_who_comes_to_collect_what_another_worker_found_gone_is_told_so(
+    make_slow: Make, clock: Clock
+) -> None:
+    bench = make_slow(records=8)
+    bench.sim.faults({"kind": "lost_result"})
+    bench.freeze()
+    bench.drive(until="submitted")
+    bench.sim.advance(DAY)
+    (shard,) = bench.view.shards
+    assert shard.result_deadline is not None
+    deps = with_clock(bench, clock)
+    clock.move_to(shard.result_deadline + S)
+    collect_all(deps)
+    read_before = replace(shard, state="RESULTS_AVAILABLE")
+    with pytest.raises(NotReady, match="its results are gone"):
+        collect(read_before, deps)
+    assert bench.view.shards[0].state == "RESULTS_GONE"
 
 
 def _published(make: Make, policy: str, **options: object) -> Bench:
