@@ -17,6 +17,7 @@ from llm_batch_assets.engine.status import status
 from llm_batch_assets.errors import GateClosed, NotReady
 from llm_batch_assets.ledger import Ledger
 from llm_batch_assets.ledger.database import utc_from_micros, utc_now
+from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.retention import RESULT_LIFE, result_deadline
 from llm_batch_assets.settings import open_home
 from llm_batch_assets_tests.engine.bench import DATASET, QUICK, Bench, environment, make_workload
@@ -80,18 +81,23 @@ def test_status_warns_three_days_before_results_go(
         assert deadlines[0]["passed"] is (before < 0)
 
 
-@pytest.mark.parametrize("past, state", [(-1, "RESULTS_AVAILABLE"), (0, "RESULTS_GONE")])
-def test_lost_results_may_come_back_until_their_time_is_over(
-    make_slow: Make, clock: Clock, past: int, state: str
-) -> None:
+def _lost(make_slow: Make, clock: Clock) -> tuple[Bench, Deps, SubmissionRow]:
+    """A shard whose batch has ended and whose results answer 404."""
     bench = make_slow(records=8)
     bench.sim.faults({"kind": "lost_result"})
     bench.freeze()
     bench.drive(until="submitted")
     bench.sim.advance(DAY)
     (shard,) = bench.view.shards
+    return bench, with_clock(bench, clock), shard
+
+
+@pytest.mark.parametrize("past, state", [(-1, "RESULTS_AVAILABLE"), (0, "RESULTS_GONE")])
+def test_lost_results_may_come_back_until_their_time_is_over(
+    make_slow: Make, clock: Clock, past: int, state: str
+) -> None:
+    bench, deps, shard = _lost(make_slow, clock)
     assert shard.result_deadline is not None
-    deps = with_clock(bench, clock)
     clock.move_to(shard.result_deadline + past * S)
     gathered = collect_all(deps)
     assert bench.view.shards[0].state == state
@@ -105,14 +111,8 @@ def test_lost_results_may_come_back_until_their_time_is_over(
 def test_who_comes_to_collect_what_another_worker_found_gone_is_told_so(
     make_slow: Make, clock: Clock
 ) -> None:
-    bench = make_slow(records=8)
-    bench.sim.faults({"kind": "lost_result"})
-    bench.freeze()
-    bench.drive(until="submitted")
-    bench.sim.advance(DAY)
-    (shard,) = bench.view.shards
+    bench, deps, shard = _lost(make_slow, clock)
     assert shard.result_deadline is not None
-    deps = with_clock(bench, clock)
     clock.move_to(shard.result_deadline + S)
     collect_all(deps)
     read_before = replace(shard, state="RESULTS_AVAILABLE")
