@@ -273,7 +273,9 @@ def _is_given_up(shard: SubmissionRow, last_look: int | None, settings: Settings
     if shard.state != "UNCERTAIN" or shard.abandoned_at is None or last_look is None:
         return False
     settle = int(settings.settle_interval * 1_000_000)
-    return last_look > max(shard.abandoned_at, shard.post_deadline or 0) + 3 * settle
+    # A candidate that was let go after that word begins its looks anew.
+    since = max(shard.abandoned_at, shard.post_deadline or 0, shard.state_at)
+    return last_look > since + 3 * settle
 
 
 def look_due(shard: SubmissionRow, last_look: int | None, settings: Settings) -> int:

@@ -36,7 +36,7 @@ from llm_batch_assets_tests.deterministic.world import (
     World,
 )
 
-TURNS = 12_000
+TURNS = 40_000
 QUIET_ROUNDS = 40
 CHECK_EVERY = 20
 PATIENCE = 3_600_000_000
