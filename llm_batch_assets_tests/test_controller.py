@@ -216,12 +216,24 @@ def test_nobody_waits_for_what_a_person_gave_up() -> None:
     assert controller.waiting(snap(lost), SETTINGS) == []
 
 
+@pytest.mark.parametrize("let_go", [0, 4000])
 @pytest.mark.parametrize("state", ["SUBMITTING", "UNCERTAIN"])
-def test_what_a_person_gave_up_is_looked_for_as_long_as_two_looks_take(state: str) -> None:
-    """Its batch may exist; a worker that died before its create may have left it SUBMITTING."""
+def test_what_a_person_gave_up_is_looked_for_as_long_as_two_looks_take(
+    state: str, let_go: int
+) -> None:
+    """Its batch may exist; a worker that died before its create may have left it SUBMITTING, and a
+    candidate may be let go only after the person's word.
+    """
     given_up = NOW - 10_000 * S
-    lost = shard(state, abandoned_at=given_up, post_deadline=given_up - S, hold="abandoned")
-    enough = given_up + 3 * 900 * S
+    since = given_up + let_go * S
+    lost = shard(
+        state,
+        state_at=since,
+        abandoned_at=given_up,
+        post_deadline=given_up - S,
+        hold="abandoned",
+    )
+    enough = since + 3 * 900 * S
     for last_look, looks in ((None, True), (enough, True), (enough + 1, state == "SUBMITTING")):
         known = {} if last_look is None else {"acc": last_look}
         work = [kind for kind, _ in kinds(snap(lost, last_look=known))]
