@@ -21,7 +21,7 @@ from llm_batch_assets.ledger.leases import Lease, held
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
 from llm_batch_assets.retention import result_deadline
-from llm_batch_assets.types import TERMINAL_STATUSES, BatchView
+from llm_batch_assets.types import BatchView
 
 ANOTHERS = "its first lines are another's"
 
@@ -240,9 +240,9 @@ def _provisional(
     for view in verdict.foreign:
         facts.reject_batch(deps.ledger, row.submission_key, view.batch_id, ANOTHERS)
     if verdict.proven:
-        if row.epoch and any(_will_tell(view) for view in verdict.open):
+        if row.epoch and verdict.later:
             # The proven one may be an earlier epoch's that the list showed late, and this one's
-            # still runs. Bound too soon, what that one answers would be asked again.
+            # can still tell. Bound too soon, what that one answers would be asked again.
             return row
         for view in verdict.proven:
             facts.record_batch(deps.ledger, provider.account(), view, row.submission_key, "proof")
@@ -268,11 +268,6 @@ def _provisional(
         )
     # Several that cannot be told apart: wait for their ends, never guess.
     return row if verdict.open else None
-
-
-def _will_tell(view: BatchView) -> bool:
-    """Whether its first lines can still come: it runs, or its results are not named yet."""
-    return view.status not in TERMINAL_STATUSES or not view.results
 
 
 def prove(row: SubmissionRow, view: BatchView, deps: Deps) -> tuple[SubmissionRow, bool]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from llm_batch_assets.errors import DownloadError, ProviderError
+from llm_batch_assets.errors import DownloadError, ProviderError, ResultsGone
 from llm_batch_assets.identity import parse_wire_id
 from llm_batch_assets.ledger.rows import SubmissionRow
 from llm_batch_assets.providers.base import BatchProvider
@@ -33,11 +33,14 @@ class Verdict:
         proven: ended, and most of their first lines carry our tag: oldest first.
         foreign: ended, and none of their first lines carries it.
         open: not ended, nothing to read yet, or a mixture: nobody can tell.
+        later: of those that are open, what a later look may tell: not ended, nothing to read yet,
+            or a reading that failed for now.
     """
 
     proven: tuple[BatchView, ...]
     foreign: tuple[BatchView, ...]
     open: tuple[BatchView, ...]
+    later: tuple[BatchView, ...]
 
 
 def newest(provider: BatchProvider) -> str | None:
@@ -85,9 +88,11 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
     proven: list[BatchView] = []
     foreign: list[BatchView] = []
     still: list[BatchView] = []
+    later: list[BatchView] = []
     for view in views:
         if view.status not in TERMINAL_STATUSES or not view.results:
             still.append(view)
+            later.append(view)
             continue
         try:
             tags = first_tags(view, provider)
@@ -96,6 +101,8 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
                 raise
             # Gone, or not to be had now: of this one nobody can tell; the others can be judged.
             still.append(view)
+            if not isinstance(error, ResultsGone):
+                later.append(view)
             continue
         mine = tags.count(row.tag)
         if mine and mine * 2 >= len(tags):
@@ -105,7 +112,7 @@ def judge(views: Sequence[BatchView], row: SubmissionRow, provider: BatchProvide
         else:
             still.append(view)
     proven.sort(key=lambda view: (view.created_at is None, view.created_at, view.batch_id))
-    return Verdict(tuple(proven), tuple(foreign), tuple(still))
+    return Verdict(tuple(proven), tuple(foreign), tuple(still), tuple(later))
 
 
 def first_tags(view: BatchView, provider: BatchProvider) -> list[str | None]:

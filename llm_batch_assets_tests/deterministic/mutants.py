@@ -62,7 +62,7 @@ def _believes(patch: pytest.MonkeyPatch) -> None:
     """The first batch that fits is ours, without proof."""
 
     def judge(views: Any, row: Any, provider: Any) -> provisional.Verdict:
-        return provisional.Verdict(tuple(views), (), ())
+        return provisional.Verdict(tuple(views), (), (), ())
 
     patch.setattr(provisional, "judge", judge)
 
